@@ -1,0 +1,110 @@
+"""The seam between milkweed and one scheduler: what a backend must offer, and nothing more.
+
+A backend is thin. It holds no state between calls: everything it needs to find an allocation
+again is in the handle, which is plain JSON data, or follows from the `apply_id` it was given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol, runtime_checkable
+
+from ..hosts import Host
+from ..spec import JobSpec
+from ..status import Status
+
+Handle = Mapping[str, Any]
+"""What a backend needs to find an allocation again: plain JSON data."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capabilities:
+    """What a backend can do, so that the planner explains instead of failing."""
+
+    queued: bool = True
+    """Allocations take a queue to get, so replacing one needs a person's word."""
+    resize: bool = False
+    batch: bool = False
+    """It can run the client inside the allocation."""
+    machine_bound: bool = False
+    """Its allocations are processes of this machine, so a record made elsewhere is foreign."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """All a backend is told when it is asked for an allocation."""
+
+    spec: JobSpec
+    apply_id: str
+    keep: bool = True
+    """False: nobody will look for it later, so it must end with this client."""
+    client_script: Sequence[str] = ()
+    """In batch mode, the command line of the client to run inside the allocation."""
+    state_path: str = ""
+    """In batch mode, where the client finds the record of its own job."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogLine:
+    """One line of a host's log."""
+
+    host: str
+    text: str
+
+
+@runtime_checkable
+class Backend(Protocol):
+    """One scheduler. `milkweed.testing` has a suite that a backend runs against itself."""
+
+    name: ClassVar[str]
+    capabilities: ClassVar[Capabilities]
+
+    def validate(self, spec: JobSpec) -> None:
+        """Raise SpecError for what this scheduler could never give; ask the scheduler nothing that costs."""
+        ...
+
+    def submit(self, request: Request) -> Handle:
+        """Ask for an allocation that carries `request.apply_id`; return as soon as it can be found again."""
+        ...
+
+    def find(self, apply_id: str) -> Handle | None:
+        """Find an allocation by the id it carries; None only when it certainly does not exist.
+
+        Raises UnreachableError when the scheduler did not answer.
+        """
+        ...
+
+    def poll(self, handle: Handle) -> Status:
+        """Read once what the scheduler says; UNKNOWN when it did not answer. Changes nothing."""
+        ...
+
+    def hosts(self, handle: Handle) -> Sequence[Host]:
+        """The hosts of a running allocation, with the address of each host's worker."""
+        ...
+
+    def logs(self, handle: Handle, host: str | None, *, follow: bool) -> Iterator[LogLine]:
+        """The lines that one host (`trainers/3`), or every host, has written."""
+        ...
+
+    def cancel(self, handle: Handle) -> None:
+        """End the allocation and all that belongs to it; return when it is gone. Ended already is fine."""
+        ...
+
+
+@runtime_checkable
+class Resizes(Protocol):
+    """A backend whose capabilities say `resize`."""
+
+    def resize(self, handle: Handle, spec: JobSpec) -> Handle:
+        """Give meshes the sizes of `spec`, touching nothing else."""
+        ...
+
+
+@runtime_checkable
+class Connects(Protocol):
+    """A backend that makes its own meshes instead of having the engine attach to addresses."""
+
+    def connect(self, spec: JobSpec, handle: Handle, client: str) -> Mapping[str, Any]:
+        """Meshes by name; `client` is how this client is known to the hosts."""
+        ...

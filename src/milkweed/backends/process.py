@@ -1,0 +1,322 @@
+"""Hosts that are processes of this machine, all kept by one warm parent."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+from .. import identity
+from ..control import Connection
+from ..errors import BackendError, DeadlineError, StateForeignError, UnreachableError
+from ..hosts import Host
+from ..logs import follow_files
+from ..options import PROCESS_OPTIONS, OptionField
+from ..pki import ensure_private_folder
+from ..spec import JobSpec
+from ..state import save_private
+from ..status import HostState, HostStatus, Liveness, Status
+from ..worker import wire
+from .base import Capabilities, Handle, LogLine, Request
+from .process_start import ensure_credentials, make_start
+
+STOP_TIMEOUT_S = 15.0
+
+
+def runs_folder() -> Path:
+    """Where this user's run folders are: short, because names of sockets may have 107 bytes only."""
+    return Path("/tmp") / f"milkweed-{os.getuid()}"  # noqa: S108  the folder is checked to be ours and 0700
+
+
+def run_folder(apply_id: str) -> Path:
+    """Follows from the id alone, so that an allocation is found with its handle lost."""
+    return runs_folder() / apply_id.replace("-", "")[:16]
+
+
+class ProcessBackend:
+    """Local processes standing in for hosts."""
+
+    name: ClassVar[str] = "process"
+    capabilities: ClassVar[Capabilities] = Capabilities(
+        queued=False, batch=True, machine_bound=True
+    )
+    OPTIONS: ClassVar[Mapping[str, OptionField]] = PROCESS_OPTIONS
+
+    def validate(self, spec: JobSpec) -> None:
+        """A machine can start any number of processes; what else is asked was checked with the spec."""
+
+    def submit(self, request: Request) -> Handle:
+        """Start the keeper, which starts the hosts."""
+        ensure_private_folder(runs_folder())
+        run = run_folder(request.apply_id)
+        lock_fd = self._claim(run)
+        try:
+            start = make_start(request, run, hosts=self._has_hosts)
+            ensure_credentials(start, run, request.apply_id)
+            _save(run / wire.START_FILE, start)
+            pid = _start_keeper(request.spec.options.get("python_exe") or sys.executable, run, lock_fd)
+        finally:
+            os.close(lock_fd)
+        keeper = identity.process(pid)
+        if keeper is None:
+            raise _never_started(run)
+        _save(run / wire.KEEPER_FILE, keeper)
+        return self._handle(run, keeper, start)
+
+    _has_hosts: ClassVar[bool] = True
+
+    def _claim(self, run: Path) -> int:
+        """Make the folder anew; what a crash left there is dead, since nobody holds its lock."""
+        if run.exists():
+            if _is_locked(run):
+                raise BackendError(f"the run folder {run} is in use")
+            shutil.rmtree(run)
+        run.mkdir(mode=0o700)
+        for name in (wire.SOCKET_FOLDER, wire.LOG_FOLDER):
+            (run / name).mkdir(mode=0o700)
+        fd = os.open(run / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        return fd
+
+    def _handle(self, run: Path, keeper: Mapping[str, Any], start: Mapping[str, Any]) -> Handle:
+        return {
+            "run": str(run),
+            "keeper": dict(keeper),
+            "machine": identity.machine(),
+            "logs": start["logs"],
+            "credentials": start["credentials"],
+            "hosts": [
+                {key: host[key] for key in ("mesh", "rank", "log")} for host in start["hosts"]
+            ],
+        }
+
+    def find(self, apply_id: str) -> Handle | None:
+        """Look into the folder that follows from the id; its lock is held as long as its keeper lives."""
+        run = run_folder(apply_id)
+        start_file = run / wire.START_FILE
+        if not start_file.exists() or not (_is_locked(run) or (run / wire.ENDED_FILE).exists()):
+            return None
+        keeper_file = run / wire.KEEPER_FILE
+        start = json.loads(start_file.read_text())
+        if keeper_file.exists():
+            return self._handle(run, json.loads(keeper_file.read_text()), start)
+        try:
+            with Connection(_control(run)) as connection:
+                pid = connection.ask({"op": "status"}, "status")["pid"]
+        except (UnreachableError, DeadlineError) as error:
+            raise UnreachableError(
+                "hosts are being started and do not answer yet", seen=error.seen
+            ) from error
+        return self._handle(run, identity.process(pid) or {}, start)
+
+    def poll(self, handle: Handle) -> Status:
+        """Ask the keeper; when its process is gone, read what it left."""
+        self._check_machine(handle)
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(handle["keeper"]["pid"], os.WNOHANG)
+        run = Path(handle["run"])
+        if not identity.is_running(handle["keeper"]):
+            return _ended(run, handle)
+        try:
+            with Connection(_control(run)) as connection:
+                answer = connection.ask({"op": "status"}, "status")
+        except DeadlineError as error:
+            return Status(liveness=Liveness.UNKNOWN, reason=error.what)
+        except UnreachableError as error:
+            if (run / wire.CONTROL_SOCKET).exists() and identity.is_running(handle["keeper"]):
+                return Status(liveness=Liveness.UNKNOWN, reason=error.seen or error.what)
+            if not identity.is_running(handle["keeper"]):
+                return _ended(run, handle)
+            return Status(liveness=Liveness.PENDING, reason="the hosts are being started")
+        if answer["stopping"]:
+            return Status(liveness=Liveness.RUNNING, reason="it is being stopped")
+        return Status(
+            liveness=Liveness.RUNNING, hosts=tuple(_host_status(item) for item in answer["hosts"])
+        )
+
+    def _check_machine(self, handle: Handle) -> None:
+        here = identity.machine()
+        if handle["machine"] != here:
+            there = handle["machine"].get("hostname", "another machine")
+            raise StateForeignError(
+                f"these hosts are processes of {there}, and this is {here['hostname']}",
+                hint=f"use the job on {there}, or name another state file here",
+            )
+
+    def hosts(self, handle: Handle) -> Sequence[Host]:
+        """The hosts, with the addresses their workers serve."""
+        self._check_machine(handle)
+        control = _control(Path(handle["run"]))
+        with Connection(control) as connection:
+            answer = connection.ask({"op": "status"}, "status")
+        return [_host(item, control) for item in answer["hosts"]]
+
+    def controls(self, handle: Handle) -> Sequence[str]:
+        """Where the keeper takes orders."""
+        return [_control(Path(handle["run"]))]
+
+    def logs(self, handle: Handle, host: str | None, *, follow: bool) -> Iterator[LogLine]:
+        """Read each host's file; the client's own in batch mode is `client`."""
+        files = {f"{item['mesh']}/{item['rank']}": item["log"] for item in handle["hosts"]}
+        files["client"] = f"{handle['logs']}/client.log"
+        if host is not None and host not in files:
+            raise BackendError(
+                f"there is no host {host!r}", hint=f"the hosts are {', '.join(files)}"
+            )
+        chosen = {host: files[host]} if host else files
+
+        def alive() -> bool:
+            return identity.is_running(handle["keeper"])
+
+        for label, text in follow_files(chosen, follow=follow, alive=alive):
+            yield LogLine(host=label, text=text)
+
+    def cancel(self, handle: Handle) -> None:
+        """Stop the keeper, which stops everything; then remove what is left in files."""
+        self._check_machine(handle)
+        run = Path(handle["run"])
+        keeper = handle["keeper"]
+        if keeper and identity.is_running(keeper):
+            _stop(run, keeper)
+        shutil.rmtree(run, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            runs_folder().rmdir()
+
+
+def _save(path: Path, data: Mapping[str, Any]) -> None:
+    save_private(path, json.dumps(data).encode(), what=f"the file {path.name} of the hosts' keeper")
+
+
+def _control(run: Path) -> str:
+    return f"unix://{run / wire.CONTROL_SOCKET}"
+
+
+def _start_keeper(python: str, run: Path, lock_fd: int) -> int:
+    """Start the keeper in a session of its own; it inherits the lock, and holds it as long as it lives."""
+    log = os.open(run / wire.LOG_FOLDER / "keeper.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    null = os.open(os.devnull, os.O_RDONLY)
+    try:
+        return os.posix_spawn(
+            python,
+            [python, "-m", "milkweed.worker", str(run)],
+            _environment(),
+            file_actions=[
+                (os.POSIX_SPAWN_DUP2, null, 0),
+                (os.POSIX_SPAWN_DUP2, log, 1),
+                (os.POSIX_SPAWN_DUP2, log, 2),
+                (os.POSIX_SPAWN_DUP2, lock_fd, 3),
+            ],
+            setsid=True,
+            setsigdef=[signal.SIGPIPE, signal.SIGINT, signal.SIGTERM],
+            setsigmask=[],
+        )
+    except OSError as error:
+        raise BackendError(
+            f"the hosts' keeper cannot be started with {python}", seen=str(error)
+        ) from error
+    finally:
+        os.close(log)
+        os.close(null)
+
+
+def _environment() -> dict[str, str]:
+    """This process's environment, with this very milkweed importable."""
+    here = str(Path(__file__).parents[2])
+    paths = [here, *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+
+
+def _is_locked(run: Path) -> bool:
+    """Whether somebody holds the folder's lock: its keeper, or a client that is about to start it."""
+    try:
+        fd = os.open(run / "lock", os.O_RDWR)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    else:
+        return False
+    finally:
+        os.close(fd)
+
+
+def _tail(path: Path, lines: int = 20) -> str:
+    try:
+        return "\n".join(path.read_text(errors="replace").splitlines()[-lines:])
+    except OSError:
+        return ""
+
+
+def _never_started(run: Path) -> BackendError:
+    return BackendError(
+        "the hosts' keeper ended at once",
+        seen=_tail(run / wire.LOG_FOLDER / "keeper.log") or "it wrote nothing",
+    )
+
+
+def _ended(run: Path, handle: Handle) -> Status:
+    if handle["keeper"]["boot_id"] != identity.boot_id():
+        return Status(liveness=Liveness.ENDED, reason="this machine was restarted since")
+    try:
+        ended = json.loads((run / wire.ENDED_FILE).read_text())
+    except (OSError, ValueError):
+        tail = _tail(run / wire.LOG_FOLDER / "keeper.log")
+        reason = "its keeper ended without leaving a reason"
+        return Status(liveness=Liveness.ENDED, reason=f"{reason}: {tail}" if tail else reason)
+    return Status(
+        liveness=Liveness.ENDED, reason=ended["reason"], exit_code=ended.get("exit_code")
+    )
+
+
+def _host_status(item: Mapping[str, Any]) -> HostStatus:
+    reason = item["reason"]
+    if item["tail"]:
+        reason = "\n".join([reason, *item["tail"]])
+    return HostStatus(
+        host=item["host"],
+        state=HostState(item["state"]),
+        reason=reason,
+        exit_code=item["exit_code"],
+    )
+
+
+def _host(item: Mapping[str, Any], control: str) -> Host:
+    mesh, _, rank = item["host"].rpartition("/")
+    return Host(
+        name=item["host"], mesh=mesh, rank=int(rank), address=item["address"], control=control
+    )
+
+
+def _stop(run: Path, keeper: Mapping[str, Any]) -> None:
+    """Ask first; a keeper that does not listen is ended, and the kernel ends its children."""
+    with contextlib.suppress(UnreachableError, DeadlineError):
+        with Connection(_control(run)) as connection:
+            connection.send({"op": "stop"})
+            while connection.receive(STOP_TIMEOUT_S) is not None:
+                pass
+    deadline_s = time.monotonic() + STOP_TIMEOUT_S
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        while identity.is_running(keeper) and time.monotonic() < deadline_s:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(keeper["pid"], os.WNOHANG)
+            time.sleep(0.005)
+        if not identity.is_running(keeper):
+            return
+        identity.send_signal(keeper, number)
+        deadline_s = time.monotonic() + 2.0
+    raise BackendError(
+        f"the hosts' keeper (process {keeper['pid']}) does not end",
+        hint="look at it with `ps`; it may hang in the kernel",
+    )
+
+

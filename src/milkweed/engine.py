@@ -1,0 +1,189 @@
+"""The client's side of the engine: from addresses of hosts to host meshes. Nothing else imports monarch here."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+import threading
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .errors import AllocationError
+from .hosts import Host
+from .worker import wire
+
+# How often the engine looks whether procs live. Its own default of 10 s is most of the time it takes to
+# notice a proc that died. Read when the engine is first imported.
+os.environ.setdefault("HYPERACTOR_MESH_SUPERVISION_POLL_FREQUENCY", "2s")
+
+from monarch import actor as _monarch  # noqa: E402
+from monarch.actor import Actor, HostMesh, ProcMesh, default_bootstrap_cmd  # noqa: E402
+from monarch.config import configure  # noqa: E402
+
+if TYPE_CHECKING:
+    from monarch.actor import Point
+
+_lock = threading.Lock()
+_transport = ""
+
+# What tells the engine to give up on a host that is certainly gone, instead of its minute of patience.
+_IMPATIENT = {
+    "get_proc_state_max_idle": "1s",
+    "get_actor_state_max_idle": "1s",
+    "message_delivery_timeout": "1s",
+    "channel_reconnect_timeout": "1s",
+}
+
+
+class Hosts(HostMesh):
+    """The engine's HostMesh, on which actors can be spawned directly and procs start from a warm parent."""
+
+    _milkweed_mesh: str
+    _milkweed_env: Mapping[str, str]
+
+    def spawn(self, name: str, actor_class: type[Actor], *args: Any, **kwargs: Any) -> Any:
+        """Spawn one actor on a new proc of every host."""
+        return self.spawn_procs(name=name).spawn(name, actor_class, *args, **kwargs)
+
+    def spawn_procs(
+        self,
+        per_host: dict[str, int] | None = None,
+        bootstrap: Callable[[], None] | Callable[[], Awaitable[None]] | None = None,
+        name: str | None = None,
+        proc_bind: list[dict[str, str]] | None = None,
+        bootstrap_command: Any = None,
+    ) -> ProcMesh:
+        """Spawn procs on every host, as the engine does, but forked from the host's warm parent.
+
+        A command or a binding of your own is passed on as it is: such procs start as fresh interpreters.
+        """
+        if bootstrap_command is None and proc_bind is None:
+            bootstrap_command = make_bootstrap(self._milkweed_env)
+        procs = super().spawn_procs(per_host, bootstrap, name, proc_bind, bootstrap_command)
+        _remember(procs)
+        return procs
+
+    # The engine makes slices and renamed meshes by naming its own class, so they would lose `spawn`.
+    # Private, and covered by a test that fails when it moves.
+    def _new_with_shape(self, shape: Any) -> Hosts:
+        return adopt(super()._new_with_shape(shape), self._milkweed_mesh, self._milkweed_env)
+
+
+def adopt(mesh: HostMesh, name: str, env: Mapping[str, str]) -> Hosts:
+    """Make a mesh of the engine one of ours, in place."""
+    mesh.__class__ = Hosts
+    made: Any = mesh
+    made._milkweed_mesh = name
+    made._milkweed_env = env
+    return made
+
+
+def make_bootstrap(env: Mapping[str, str]) -> Callable[[Point], Any]:
+    """The command the engine runs for each proc: ask the host's keeper to fork it."""
+    command_class = type(default_bootstrap_cmd())
+    base = {**env, wire.PATH_ENV: os.pathsep.join(own_path())}
+
+    def command(point: Point) -> Any:
+        return command_class(
+            "/bin/sh", None, ["-c", wire.LAUNCHER], {**base, wire.RANK_ENV: str(point.rank)}
+        )
+
+    return command
+
+
+@functools.cache
+def own_path() -> list[str]:
+    """The folders this program imports from, besides the interpreter's own."""
+    own = tuple({sys.prefix, sys.base_prefix})
+    return [
+        str(Path(entry or ".").resolve())
+        for entry in sys.path
+        if not entry.startswith(own) or not entry
+    ]
+
+
+def client_environment(client: str, run: str = "") -> dict[str, str]:
+    """What procs of this client carry, so that they can be told from those of others."""
+    env = {wire.CLIENT_ENV: client}
+    return {**env, wire.RUN_ENV: run} if run else env
+
+
+def attach(meshes: Mapping[str, Sequence[Host]], *, client: str) -> dict[str, Hosts]:
+    """Connect to every host's worker; returns at once, the engine connects in the background."""
+    addresses = [host.address for hosts in meshes.values() for host in hosts]
+    _use_transport(addresses)
+    env = client_environment(client)
+    return {
+        name: adopt(
+            _monarch.attach_to_workers(
+                ca="trust_all_connections", workers=[host.address for host in hosts], name=name
+            ),
+            name,
+            env,
+        )
+        for name, hosts in meshes.items()
+    }
+
+
+def own_host(names: Sequence[str], *, run: str, client: str) -> dict[str, Hosts]:
+    """This process's own host, under every name."""
+    env = client_environment(client, run)
+    return {name: adopt(_monarch.this_host().slice(), name, env) for name in names}
+
+
+def _use_transport(addresses: Sequence[str]) -> None:
+    """A process speaks one transport for its life; say so instead of hanging."""
+    global _transport
+    wanted = {address.partition("://")[0].rpartition("@")[2] for address in addresses}
+    if len(wanted) != 1:
+        raise AllocationError(f"hosts with different transports: {', '.join(sorted(wanted))}")
+    transport = wanted.pop()
+    with _lock:
+        if _transport and _transport != transport:
+            raise AllocationError(
+                f"this process already talks to hosts over {_transport}, and these need {transport}",
+                hint="use one transport for all jobs of a program, or a program per job",
+            )
+        if not _transport and transport != "ipc":
+            _monarch.enable_transport(transport)
+        _transport = transport
+
+
+def use_credentials(environment: Mapping[str, str]) -> None:
+    """Show these certificates to hosts; must come before the first connection of the process."""
+    known = {key: os.environ.get(key, value) for key, value in environment.items()}
+    if known != dict(environment):
+        raise AllocationError(
+            "this process already shows another job's certificate",
+            hint="a program can use one job with certificates; run the other in a second program",
+        )
+    os.environ.update(environment)
+
+
+def give_up_on_lost_hosts() -> None:
+    """A host is certainly gone: have the engine say so to waiting calls within seconds."""
+    configure(**_IMPATIENT)
+
+
+_procs: list[ProcMesh] = []
+
+
+def _remember(procs: ProcMesh) -> None:
+    _procs.append(procs)
+
+
+def stop_procs(timeout_s: float) -> None:
+    """Let all procs of this client finish what they were told, then end."""
+    for procs in _procs:
+        try:
+            procs.stop().get(timeout=timeout_s)
+        except Exception:  # noqa: BLE001, S112  the client is leaving; what is left is reaped with it
+            continue
+    _procs.clear()
+
+
+def actor_api() -> Any:
+    """The engine's public actor module, which `milkweed.actor` hands on."""
+    return _monarch

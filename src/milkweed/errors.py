@@ -1,0 +1,151 @@
+"""Every error milkweed raises, in one tree.
+
+MilkweedError
+├── SpecError (also ValueError)      the declaration is wrong; nothing was started
+│   └── JobFileError                 the same, found in a job file, with file:line:column
+├── StateError                       the state file cannot be used
+│   ├── StateCorruptError            it is not what milkweed writes
+│   │   └── PickleRefusedError       it is a pickle, which is never loaded
+│   ├── StateVersionError            a newer milkweed wrote it
+│   ├── StateForeignError            another machine's processes are recorded in it
+│   └── StateBusyError               another client holds its lock
+├── ChangedError                     the declaration differs from the running allocation
+├── BackendError                     a scheduler said no, or something unexpected
+│   ├── UnknownBackendError          no backend has that name
+│   ├── UnsupportedError             this backend cannot do that
+│   └── UnreachableError             the scheduler did not answer: nothing is known, nothing was changed
+├── AllocationError                  the allocation is not what was asked for
+│   ├── NotAppliedError              there is no allocation yet
+│   ├── AllocationEndedError         it has ended
+│   └── HostFailedError              a host did not start, or was lost
+├── DeadlineError (also TimeoutError)  the deadline passed; nothing was cancelled
+├── ServiceMissingError              a declared service is not part of this version
+├── AccessError                      a peer without the job's certificate, or a folder others can write
+└── CommandError                     a program we ran failed
+"""
+
+from __future__ import annotations
+
+
+class MilkweedError(Exception):
+    """Something milkweed can explain: what happened, what was seen, what to do next."""
+
+    transient = False
+    """Whether the same call may succeed later with nothing changed."""
+
+    def __init__(self, what: str, *, seen: str = "", hint: str = "") -> None:
+        super().__init__(what)
+        self.what = what
+        self.seen = seen
+        self.hint = hint
+
+    def __str__(self) -> str:
+        parts = [self.what]
+        if self.seen:
+            parts.append(_indent("seen: ", self.seen))
+        if self.hint:
+            parts.append(_indent("do:   ", self.hint))
+        return "\n".join(parts)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuild, (type(self), self.what, self.seen, self.hint)
+
+
+def _rebuild(cls: type[MilkweedError], what: str, seen: str, hint: str) -> MilkweedError:
+    return cls(what, seen=seen, hint=hint)
+
+
+def _indent(label: str, text: str) -> str:
+    first, *rest = text.rstrip().splitlines() or [""]
+    pad = " " * (2 + len(label))
+    return "\n".join([f"  {label}{first}", *(pad + line for line in rest)])
+
+
+class SpecError(MilkweedError, ValueError):
+    """The declaration is wrong; nothing was started."""
+
+
+class JobFileError(SpecError):
+    """A job file is wrong; the text names file, line and column."""
+
+
+class StateError(MilkweedError):
+    """The state file cannot be used."""
+
+
+class StateCorruptError(StateError):
+    """The file is not what milkweed writes."""
+
+
+class PickleRefusedError(StateCorruptError):
+    """The file is a pickle; loading one runs whatever code it holds, so milkweed never does."""
+
+
+class StateVersionError(StateError):
+    """A newer milkweed wrote the file."""
+
+
+class StateForeignError(StateError):
+    """The file records processes of another machine."""
+
+
+class StateBusyError(StateError):
+    """Another client holds the file's lock."""
+
+    transient = True
+
+
+class ChangedError(MilkweedError):
+    """The declaration differs from the allocation that exists."""
+
+
+class BackendError(MilkweedError):
+    """A scheduler said no, or said something unexpected."""
+
+
+class UnknownBackendError(BackendError, ValueError):
+    """No backend has that name."""
+
+
+class UnsupportedError(BackendError):
+    """This backend cannot do that."""
+
+
+class UnreachableError(BackendError):
+    """The scheduler did not answer: nothing is known, and nothing was changed."""
+
+    transient = True
+
+
+class AllocationError(MilkweedError):
+    """The allocation is not what was asked for."""
+
+
+class NotAppliedError(AllocationError):
+    """There is no allocation yet."""
+
+
+class AllocationEndedError(AllocationError):
+    """The allocation has ended."""
+
+
+class HostFailedError(AllocationError):
+    """A host did not start, or was lost."""
+
+
+class DeadlineError(MilkweedError, TimeoutError):
+    """The deadline passed; nothing was cancelled."""
+
+    transient = True
+
+
+class ServiceMissingError(MilkweedError):
+    """A declared service is not part of this version."""
+
+
+class AccessError(MilkweedError):
+    """Somebody who must not get in could, or did not."""
+
+
+class CommandError(MilkweedError):
+    """A program we ran failed."""

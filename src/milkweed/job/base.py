@@ -1,0 +1,386 @@
+"""JobTrait: what every job can do, written once; a job class only turns its arguments into a spec."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Self
+
+from .._checkpoint import checkpoint
+from ..backends import load_backend
+from ..backends.base import Backend, LogLine
+from ..errors import (
+    AllocationEndedError,
+    DeadlineError,
+    HostFailedError,
+    MilkweedError,
+    NotAppliedError,
+    SpecError,
+    StateError,
+    UnsupportedError,
+)
+from ..events import Event, Events
+from ..plan import ON_CHANGE, Action, Observed, Plan
+from ..spec import JobSpec, suggest
+from ..state import DEFAULT_PATH, Record, StateFile
+from ..status import Liveness, Status
+from ..worker.wire import STATE_ENV
+from . import lifecycle
+from .connection import Connection
+from .progress import Progress
+from .services import ServiceMethods
+from .state import JobState
+
+
+@dataclass
+class Held:
+    """What a job object holds of its allocation."""
+
+    record: Record
+    file: StateFile
+    connection: Connection | None = None
+    state: JobState | None = None
+
+
+class JobTrait(ServiceMethods):
+    """A declared job: named meshes of hosts, their allocation, and the way to it.
+
+    `apply()` asks for the hosts, `state()` connects to them, `kill()` ends them. A second program with the
+    same state file connects to the same hosts; a changed declaration makes a plan, never a surprise.
+    """
+
+    # Class attributes, so that a subclass that never calls __init__ works too.
+    _spec: JobSpec | None = None
+    _held: Held | None = None
+    _on_change: str | None = None
+
+    # What a job class says
+
+    def _declare(self, spec: JobSpec, *, on_change: str | None) -> None:
+        """Keep the declaration; called once, by the job class's constructor."""
+        self._spec = spec
+        self.on_change = on_change
+
+    @property
+    def spec(self) -> JobSpec:
+        """The declaration as a value, with the services that were enabled."""
+        if self._spec is None:
+            raise SpecError(f"{type(self).__name__} declares nothing", hint="call super().__init__()")
+        return replace(self._spec, services=self._services)
+
+    def _backend(self) -> Backend:
+        return load_backend(self.spec.backend)
+
+    @property
+    def on_change(self) -> str | None:
+        """What to do when the allocation differs from the declaration: ask, replace, new, or the backend's habit."""
+        return self._on_change
+
+    @on_change.setter
+    def on_change(self, word: str | None) -> None:
+        if word is not None and word not in ON_CHANGE:
+            raise SpecError(f"on_change: {word!r} is not known", hint=suggest(word, ON_CHANGE))
+        self._on_change = word
+
+    def _wish(self, *, keep: bool, client_script: Sequence[str] = ()) -> lifecycle.Wish:
+        spec = self.spec
+        self._refuse_missing_services(spec.services)
+        backend = self._backend()
+        backend.validate(spec)
+        if client_script and not backend.capabilities.batch:
+            raise UnsupportedError(f"{backend.name} cannot run the client inside its allocation")
+        return lifecycle.Wish(
+            spec=spec,
+            backend=backend,
+            # A batch client must never end the allocation it runs in because its own declaration differs.
+            on_change="ask" if os.environ.get(STATE_ENV) else self._on_change,
+            keep=keep,
+            client_script=client_script,
+            job_class=class_path(type(self)),
+        )
+
+    # Asking for hosts
+
+    def apply(self, client_script: str | None = None) -> None:
+        """Ask for the declared hosts; when they are there already, do nothing.
+
+        With `client_script`, that program is run as the client inside the allocation, detached from this one.
+        """
+        script = make_client_command(client_script) if client_script is not None else ()
+        self._apply(None, keep=bool(script), client_script=script)
+
+    def _apply(
+        self, file: StateFile | None, *, keep: bool, client_script: Sequence[str] = ()
+    ) -> Action:
+        wish = self._wish(keep=keep, client_script=client_script)
+        held = self._held
+        file = file or (held.file if held else None)
+        with file.lock() if file else contextlib.nullcontext():
+            checkpoint("lock")
+            known = (file.load() if file else None) or (held.record if held else None)
+            record, observed = lifecycle.observe(wish.backend, known, file)
+            plan = lifecycle.plan_for(wish, self._matched(observed, record), held=held is not None)
+            plan = self._replace_failed(plan, observed, wish)
+            record, file = lifecycle.execute(plan, wish, record, file)
+        if held is None or held.record.apply_id != record.apply_id:
+            self._let_go()
+            self._held = Held(record, file)
+        elif held is not None:
+            held.record, held.file = record, file
+        return plan.action
+
+    def _matched(self, observed: Observed, record: Record | None) -> Observed:
+        """A place for jobs that compare declarations in their own way."""
+        del record
+        return observed
+
+    def _replace_failed(self, plan: Plan, observed: Observed, wish: lifecycle.Wish) -> Plan:
+        """An allocation with a lost host is not what was declared."""
+        failed = observed.status.failed_hosts if observed.status else ()
+        if plan.action is not Action.REUSE or not failed:
+            return plan
+        lost = ", ".join(f"{host.host} ({host.reason.splitlines()[0]})" for host in failed)
+        word = wish.on_change or ("ask" if wish.backend.capabilities.queued else "replace")
+        if word == "ask":
+            raise HostFailedError(
+                f"the allocation of job {wish.spec.name!r} has lost hosts: {lost}",
+                hint='on_change="replace" makes another allocation; kill() ends this one',
+            )
+        return replace(plan, action=Action.REPLACE, reasons=(f"hosts were lost: {lost}",))
+
+    @property
+    def apply_id(self) -> str | None:
+        """The id of the current allocation; None before the first `apply()`."""
+        return self._held.record.apply_id if self._held else None
+
+    @property
+    def active(self) -> bool:
+        """Whether the allocation is there, as its scheduler says now; False too when nobody knows."""
+        try:
+            return self._held is not None and self.status().liveness.alive
+        except MilkweedError:
+            return False
+
+    # Connecting
+
+    def state(self, cached_path: str | os.PathLike[str] | None = DEFAULT_PATH) -> JobState:
+        """Connect to the job's hosts, asking for them first if need be, and return its meshes.
+
+        The allocation is recorded at `cached_path`, so that the next program connects to the same hosts.
+        With None nothing is recorded, and the hosts end with this program.
+        """
+        file = self._state_file(cached_path)
+        held = self._held
+        if held and held.state and held.connection and held.connection.alive:
+            self._keep_at(file)
+            return held.state
+        action = self._adopt(file) or self._apply(file, keep=file is not None)
+        return self._connect(created=action in {Action.CREATE, Action.REPLACE}, keep=file is not None)
+
+    def _state_file(self, cached_path: str | os.PathLike[str] | None) -> StateFile | None:
+        """In batch mode a client finds the record of the job it runs in, whatever path it names."""
+        if inside := os.environ.get(STATE_ENV):
+            return StateFile(inside)
+        return None if cached_path is None else StateFile(cached_path)
+
+    def _adopt(self, file: StateFile | None) -> Action | None:
+        """After `apply()`, the record moves to the path that `state()` names."""
+        held = self._held
+        if held is None or held.state is not None or file is None or held.file.target == file.target:
+            return None
+        self._keep_at(file)
+        return Action.REUSE
+
+    def _keep_at(self, file: StateFile | None) -> None:
+        held = self._held
+        if file is None or held is None or held.file.target == file.target:
+            return
+        with file.lock():
+            other = file.load()
+            if other is not None and other.apply_id != held.record.apply_id:
+                raise StateError(
+                    f"{file.path} records another allocation than the one this job holds",
+                    seen=f"there {other.apply_id}, here {held.record.apply_id}",
+                    hint="give another cached_path, or end the other one: job_load(path).kill()",
+                )
+            file.save(held.record)
+            lifecycle.list_allocation(held.record, file)
+            if held.file.target != file.target:
+                held.file.remove()
+            held.file = file
+        if held.connection:
+            held.connection.keep(held.record.spec.lifetime.idle_timeout_s)
+
+    def _connect(self, *, created: bool, keep: bool) -> JobState:
+        held = self._require()
+        connection = Connection(
+            self._backend(),
+            replace(held.record.spec, client=self.spec.client),
+            held.record.handle or {},
+            Events(held.record.apply_id or ""),
+            owner=not keep,
+        )
+        try:
+            timeout_s = self.spec.client.get("start_timeout")
+            meshes = connection.open(time.monotonic() + timeout_s if timeout_s else None)
+        except (HostFailedError, AllocationEndedError):
+            connection.close()
+            if created and not self._backend().capabilities.queued:
+                self.kill()
+            raise
+        except BaseException:
+            connection.close()
+            raise
+        held.connection = connection
+        held.state = JobState(meshes)
+        Events(held.record.apply_id or "").add("connected")
+        return held.state
+
+    def _let_go(self) -> None:
+        held = self._held
+        if held and held.connection:
+            held.connection.close()
+            held.connection = held.state = None
+
+    def _require(self) -> Held:
+        if self._held is None:
+            raise NotAppliedError(
+                "this job has no allocation", hint="call state(), or apply(), first"
+            )
+        return self._held
+
+    # Looking
+
+    def plan(self, cached_path: str | os.PathLike[str] | None = DEFAULT_PATH) -> Plan:
+        """What `state(cached_path)` would do, and why; nothing is done."""
+        wish = self._wish(keep=cached_path is not None)
+        file = self._held.file if self._held else self._state_file(cached_path)
+        record, observed = lifecycle.observe(wish.backend, file.load() if file else None, None)
+        plan = lifecycle.plan_for(
+            wish, self._matched(observed, record), held=self._held is not None
+        )
+        return self._replace_failed(plan, observed, wish)
+
+    def status(self) -> Status:
+        """The allocation as its scheduler sees it now."""
+        held = self._require()
+        backend = self._backend()
+        _record, observed = lifecycle.observe(backend, held.record, None)
+        if observed.status is None:
+            return Status(liveness=Liveness.ENDED, reason="it was never started")
+        return observed.status
+
+    def events(self) -> list[Event]:
+        """What has happened to the allocation so far."""
+        return Events(self._require().record.apply_id or "").load()
+
+    def logs(self, host: str | None = None, *, follow: bool = False) -> Iterator[LogLine]:
+        """The lines that one host (`"trainers/3"`), or every host, has written."""
+        held = self._require()
+        return self._backend().logs(held.record.handle or {}, host, follow=follow)
+
+    def wait(self, deadline: float | None = None, *, until: str | None = None) -> Status:
+        """Wait up to `deadline` seconds until the job is «running» (every host ready) or has «ended».
+
+        Without `until`: in batch mode until it has ended, else until it is running.
+        """
+        held = self._require()
+        goal = until or ("ended" if held.record.batch else "running")
+        if goal not in {"running", "ended"}:
+            raise SpecError(f"until: {goal!r} is not known", hint="say «running» or «ended»")
+        progress = Progress(f"waiting until job {held.record.spec.name!r} is {goal}")
+        pause_s = 0.01
+        while True:
+            status = self.status()
+            if status.liveness is Liveness.ENDED:
+                if goal == "ended":
+                    return status
+                raise AllocationEndedError("the allocation has ended", seen=status.reason)
+            if goal == "running" and status.ready:
+                return status
+            progress.see(status.describe())
+            if deadline is not None and progress.waited_s >= deadline:
+                raise DeadlineError(
+                    f"the job was not {goal} after {deadline:g} s",
+                    seen=status.describe(),
+                    hint="nothing was cancelled: wait again, or kill()",
+                )
+            time.sleep(pause_s)
+            pause_s = min(pause_s * 1.5, 2.0)
+
+    # Ending
+
+    def kill(self) -> None:
+        """End the allocation and everything on it, and forget it: record, logs and all. Gone already is fine."""
+        held = self._held
+        if held is None:
+            return
+        backend = self._backend()
+        self._let_go()
+        with held.file.lock():
+            recorded = held.file.load()
+            same = recorded is None or recorded.apply_id == held.record.apply_id
+            lifecycle.end(backend, held.record, held.file if same else None)
+        self._held = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.kill()
+
+    # Comparing and keeping
+
+    def can_run(self, spec: JobTrait) -> bool:
+        """Whether this job's allocation could run what another job declares."""
+        same = self.spec.fingerprint() == spec.spec.fingerprint()
+        return same and self.active
+
+    def dump(self, filename: str | os.PathLike[str]) -> None:
+        """Save the job to a file; a link stays a link."""
+        StateFile(filename).save(self._record())
+
+    def dumps(self) -> bytes:
+        """The job as bytes that `job_loads` reads: JSON."""
+        return self._record().to_bytes()
+
+    def _record(self) -> Record:
+        if self._held:
+            return self._held.record
+        return Record(spec=self.spec, job_class=class_path(type(self)))
+
+    @classmethod
+    def _from_record(cls, record: Record, file: StateFile) -> JobTrait:
+        """The job that a record was made of, holding its allocation."""
+        job = cls.__new__(cls)
+        job._spec = record.spec
+        job._services = record.spec.services
+        if record.apply_id is not None:
+            job._held = Held(record, file)
+        return job
+
+
+def class_path(cls: type) -> str:
+    """How a class is named in a record."""
+    return f"{cls.__module__}:{cls.__qualname__}"
+
+
+def make_client_command(client_script: str) -> tuple[str, ...]:
+    """The command line of a batch client: a script with its arguments, or any command."""
+    import shlex
+    import sys
+
+    words = shlex.split(client_script)
+    if not words:
+        raise SpecError("client_script: it is empty", hint='write apply("train.py")')
+    if not words[0].endswith(".py"):
+        return tuple(words)
+    if not os.path.isfile(words[0]):
+        raise SpecError(
+            f"client_script: there is no file {words[0]!r}", seen=f"looked in {os.getcwd()}"
+        )
+    return (sys.executable, os.path.abspath(words[0]), *words[1:])
+

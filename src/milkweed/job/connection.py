@@ -1,0 +1,246 @@
+"""A client's connection to an allocation: waiting for its hosts, hearing what they say, leaving cleanly."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import threading
+import time
+import uuid
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ..backends.base import Backend, Connects, Handle
+from ..control import Session
+from ..errors import AllocationEndedError, DeadlineError, HostFailedError
+from ..events import Events
+from ..hosts import Host, cut_hosts
+from ..spec import JobSpec
+from ..status import Liveness, Status
+from .progress import Progress
+from .terminal import Terminal
+
+START_TIMEOUT_S = 120.0
+FIRST_POLL_S = 0.005
+SLOWEST_POLL_S = 5.0
+LEAVE_TIMEOUT_S = 5.0
+
+_open: weakref.WeakSet[Connection] = weakref.WeakSet()
+
+
+class Connection:
+    """Made by `JobTrait.state()`; one per allocation and client."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        spec: JobSpec,
+        handle: Handle,
+        events: Events,
+        *,
+        owner: bool,
+        sleep: Callable[[float], None] = time.sleep,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.client = uuid.uuid4().hex
+        self.meshes: Mapping[str, Any] = {}
+        self.lost: dict[str, str] = {}
+        self._backend = backend
+        self._spec = spec
+        self._handle = handle
+        self._events = events
+        self._owner = owner
+        self._sleep = sleep
+        self._clock = clock
+        self._sessions: list[Session] = []
+        self._seen: dict[str, Mapping[str, Any]] = {}
+        self._changed = threading.Condition()
+        self._terminal = Terminal() if spec.client.get("stream_logs", True) else None
+        self._pid = os.getpid()
+        self._closed = False
+
+    def open(self, deadline_s: float | None) -> Mapping[str, Any]:
+        """Wait for the hosts and connect the engine to them."""
+        self._wait_running(deadline_s)
+        self._listen()
+        _open.add(self)
+        if isinstance(self._backend, Connects):
+            self.meshes = self._backend.connect(self._spec, self._handle, self.client)
+            return self.meshes
+        # Importing the engine takes as long as starting a host: do it while they start.
+        from .. import engine
+
+        if credentials := self._handle.get("credentials"):
+            from ..pki import engine_environment, load_credentials
+
+            engine.use_credentials(engine_environment(load_credentials(credentials)))
+        cut = cut_hosts(self._spec.sizes, self._wait_ready(deadline_s))
+        self.meshes = engine.attach(cut, client=self.client)
+        return self.meshes
+
+    def _wait_running(self, deadline_s: float | None) -> None:
+        progress = Progress(f"waiting for job {self._spec.name!r}", clock=self._clock)
+        pause_s = FIRST_POLL_S
+        while True:
+            status = self._backend.poll(self._handle)
+            if status.liveness is Liveness.RUNNING:
+                return
+            if status.liveness is Liveness.ENDED:
+                raise AllocationEndedError(
+                    f"the allocation of job {self._spec.name!r} has ended", seen=status.reason
+                )
+            progress.see(status.describe())
+            _check_deadline(self._clock(), deadline_s, progress, status)
+            self._sleep(pause_s)
+            pause_s = min(pause_s * 1.5, SLOWEST_POLL_S)
+
+    def _listen(self) -> None:
+        controls: Sequence[str] = getattr(self._backend, "controls", lambda _handle: ())(self._handle)
+        for address in controls:
+            session = Session(
+                address,
+                client=self.client,
+                owner=self._owner,
+                output=self._terminal is not None,
+                hear=self._hear,
+            )
+            self._sessions.append(session)
+            for host in session.hosts:
+                self._saw_host(host)
+
+    def _hear(self, message: Mapping[str, Any]) -> None:
+        kind = message.get("ev")
+        if kind == "out" and self._terminal is not None:
+            if message["kind"] != "host":  # what engine servers say is for the log
+                self._terminal.take(dict(message))
+        elif kind == "host":
+            self._saw_host(message)
+        elif kind == "proc" and message["client"] == self.client:
+            self._saw_proc(message)
+        elif kind == "closed":
+            self._saw_end()
+
+    def _saw_host(self, host: Mapping[str, Any]) -> None:
+        with self._changed:
+            before = self._seen.get(host["host"], {}).get("state")
+            self._seen[host["host"]] = host
+            self._changed.notify_all()
+        if host["state"] == "failed" and before != "failed":
+            self.lost[host["host"]] = host["reason"]
+            self._events.add("host lost", host=host["host"], detail=host["reason"])
+            if before == "ready":
+                self._tell_lost(host)
+
+    def _tell_lost(self, host: Mapping[str, Any]) -> None:
+        _say(f"host {host['host']} is lost: {host['reason']}")
+        for line in host["tail"][-5:]:
+            _say(f"  {line}")
+        self._give_up()
+
+    def _give_up(self) -> None:
+        if "milkweed.engine" in sys.modules:
+            from .. import engine
+
+            engine.give_up_on_lost_hosts()
+
+    def _saw_proc(self, message: Mapping[str, Any]) -> None:
+        detail = f"rank {message['rank']}: {message['reason']}"
+        self._events.add("proc ended", host=message["host"], detail=detail)
+        _say(f"a proc of host {message['host']} ended: {detail}")
+
+    def _saw_end(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
+        if not self._closed:
+            self._closed = True
+            self._events.add("hosts ended")
+            _say(f"the hosts of job {self._spec.name!r} have ended")
+            self._give_up()
+
+    def _wait_ready(self, deadline_s: float | None) -> Sequence[Host]:
+        """Wait until every host's worker serves; the first that fails ends the wait at once."""
+        if not self._sessions:
+            return self._backend.hosts(self._handle)
+        progress = Progress(f"starting hosts of job {self._spec.name!r}", clock=self._clock)
+        limit_s = deadline_s or self._clock() + START_TIMEOUT_S
+        with self._changed:
+            while not all(host["state"] == "ready" for host in self._seen.values()):
+                self._raise_failed()
+                ready = sum(host["state"] == "ready" for host in self._seen.values())
+                progress.see(f"{ready} of {len(self._seen)} are ready")
+                _check_deadline(self._clock(), limit_s, progress, None)
+                self._changed.wait(0.5)
+        return self._backend.hosts(self._handle)
+
+    def _raise_failed(self) -> None:
+        if self._closed:
+            raise AllocationEndedError("the hosts ended while they were being started")
+        failed = [host for host in self._seen.values() if host["state"] == "failed"]
+        if failed:
+            first = failed[0]
+            others = f" ({len(failed) - 1} more failed)" if len(failed) > 1 else ""
+            raise HostFailedError(
+                f"host {first['host']} did not start: {first['reason']}{others}",
+                seen="\n".join(first["tail"]) or "it wrote nothing",
+                hint="the lines above are the end of the host's log",
+            )
+
+    @property
+    def alive(self) -> bool:
+        """Whether the hosts' keepers are still there."""
+        return not self._closed and os.getpid() == self._pid
+
+    def keep(self, idle_timeout_s: float) -> None:
+        """Let the hosts outlive this client."""
+        self._owner = False
+        for session in self._sessions:
+            session.send({"op": "keep", "idle_timeout_s": idle_timeout_s})
+
+    def close(self) -> None:
+        """Leave: print what is still to be printed; procs of this client end, hosts stay if they are kept."""
+        _open.discard(self)
+        self._closed = True
+        if os.getpid() != self._pid:
+            return  # a fork of the program: the connection is its parent's
+        for session in self._sessions:
+            session.sync(LEAVE_TIMEOUT_S)
+            session.close()
+        if self._terminal is not None:
+            self._terminal.close()
+
+
+def _check_deadline(
+    now_s: float, deadline_s: float | None, progress: Progress, status: Status | None
+) -> None:
+    if deadline_s is not None and now_s >= deadline_s:
+        raise DeadlineError(
+            f"the hosts were not ready after {progress.waited_s:.0f} s",
+            seen=status.describe() if status else "some hosts are still starting",
+            hint="nothing was cancelled: call state() again to go on waiting, or kill()",
+        )
+
+
+def _say(text: str) -> None:
+    try:
+        sys.stderr.write(f"milkweed: {text}\n")
+        sys.stderr.flush()
+    except (OSError, ValueError):
+        return
+
+
+@atexit.register
+def leave_all() -> None:
+    """At the end of a program: let procs finish what they were told, then leave."""
+    connections = [connection for connection in _open if connection.alive]
+    if not connections:
+        return
+    if not hasattr(sys, "last_type") and "milkweed.engine" in sys.modules:
+        from .. import engine
+
+        engine.stop_procs(LEAVE_TIMEOUT_S)
+    for connection in connections:
+        connection.close()
+
+

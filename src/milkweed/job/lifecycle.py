@@ -1,0 +1,213 @@
+"""The steps of an allocation's life, each safe to be interrupted: observe, plan, create, replace, end.
+
+Intent is on disk before a scheduler is asked, and the scheduler's answer after. Whoever comes next and
+finds an intent without an answer asks the scheduler for the id that the intent carries.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from .. import identity, registry
+from .._checkpoint import checkpoint
+from ..backends.base import Backend, Request, Resizes
+from ..errors import (
+    BackendError,
+    ChangedError,
+    StateForeignError,
+    UnreachableError,
+    UnsupportedError,
+)
+from ..events import Events
+from ..plan import Action, Observed, Plan, make_plan
+from ..spec import JobSpec
+from ..state import Record, StateFile
+from ..status import Liveness, Status
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wish:
+    """What a client wants of its job."""
+
+    spec: JobSpec
+    backend: Backend
+    on_change: str | None = None
+    keep: bool = True
+    client_script: Sequence[str] = ()
+    job_class: str = ""
+
+
+def observe(backend: Backend, record: Record | None, file: StateFile | None) -> tuple[Record | None, Observed]:
+    """Look at the recorded allocation; an intent without an answer is completed if the scheduler has it."""
+    if record is None or record.apply_id is None:
+        return None, Observed()
+    _check_machine(backend, record)
+    seen = Observed(spec=record.spec, apply_id=record.apply_id)
+    try:
+        if record.handle is None:
+            handle = backend.find(record.apply_id)
+            if handle is None:
+                return record, seen
+            record = record.submitted(handle)
+            if file is not None:
+                file.save(record)
+        status = backend.poll(record.handle or {})
+    except UnreachableError as error:
+        status = Status(liveness=Liveness.UNKNOWN, reason=error.seen or error.what)
+    return record, replace(seen, status=status)
+
+
+def _check_machine(backend: Backend, record: Record) -> None:
+    here = identity.machine()
+    if backend.capabilities.machine_bound and dict(record.machine) != here:
+        there = record.machine.get("hostname", "another machine")
+        raise StateForeignError(
+            f"this state file records processes of {there}, and this is {here['hostname']}",
+            hint=f"use the job on {there}, or give another cached_path here",
+        )
+
+
+def plan_for(wish: Wish, observed: Observed, *, held: bool = False) -> Plan:
+    """What would be done for a wish."""
+    capabilities = wish.backend.capabilities
+    return make_plan(
+        wish.spec,
+        observed,
+        can_resize=capabilities.resize,
+        queued=capabilities.queued,
+        on_change=wish.on_change,
+        held=held,
+    )
+
+
+def execute(plan: Plan, wish: Wish, record: Record | None, file: StateFile | None) -> tuple[Record, StateFile]:
+    """Do what a plan says: the very value that was shown."""
+    if plan.blocked:
+        raise UnreachableError(
+            f"job {wish.spec.name!r} has an allocation of which nothing is known now",
+            seen="; ".join(plan.reasons),
+            hint="nothing was changed; try again when the scheduler answers",
+        )
+    if not plan.approved:
+        raise ChangedError(
+            f"job {wish.spec.name!r} has an allocation that differs from what is declared now",
+            seen=plan.render(),
+            hint='on_change="replace" ends it and makes another; on_change="new" keeps it beside a new one',
+        )
+    if plan.action in {Action.REUSE, Action.NOTHING}:
+        return _reuse(record, file)
+    if plan.action is Action.RESIZE:
+        return _resize(plan, wish, record, file)
+    if plan.keeps_old and record is not None:
+        _set_aside(record)
+    elif record is not None and record.apply_id is not None:
+        end(wish.backend, record, None)
+    return create(wish, file)
+
+
+def _reuse(record: Record | None, file: StateFile | None) -> tuple[Record, StateFile]:
+    if record is None or record.apply_id is None:
+        raise BackendError("there is nothing to reuse")
+    return record, file or StateFile(registry.own_state_path(record.apply_id))
+
+
+def _resize(plan: Plan, wish: Wish, record: Record | None, file: StateFile | None) -> tuple[Record, StateFile]:
+    record, file = _reuse(record, file)
+    if not isinstance(wish.backend, Resizes) or record.handle is None:
+        raise UnsupportedError(f"{wish.backend.name} cannot change the size of an allocation")
+    handle = wish.backend.resize(record.handle, plan.spec)
+    record = replace(record, spec=plan.spec, handle=dict(handle))
+    file.save(record)
+    Events(record.apply_id or "").add("resized", detail=str(plan.spec.sizes))
+    return record, file
+
+
+def create(wish: Wish, file: StateFile | None) -> tuple[Record, StateFile]:
+    """Ask for a new allocation; at every point in between it can be found again."""
+    wish.backend.validate(wish.spec)
+    apply_id = str(uuid.uuid4())
+    file = file or StateFile(registry.own_state_path(apply_id))
+    record = Record(
+        spec=wish.spec,
+        phase="intent",
+        apply_id=apply_id,
+        job_class=wish.job_class,
+        batch=bool(wish.client_script),
+    )
+    file.save(record)
+    checkpoint("intent")
+    list_allocation(record, file)
+    checkpoint("entry")
+    events = Events(apply_id)
+    events.add("asked", detail=f"{wish.spec.backend} for {wish.spec.host_count} hosts")
+    try:
+        handle = wish.backend.submit(_request(wish, apply_id, file))
+    except UnreachableError:
+        raise  # nobody knows whether it was taken: the intent stays, and the next call finds out
+    except (Exception, KeyboardInterrupt):
+        _undo(wish.backend, record, file)
+        raise
+    checkpoint("submit")
+    record = record.submitted(handle)
+    file.save(record)
+    checkpoint("record")
+    events.add("submitted")
+    return record, file
+
+
+def _request(wish: Wish, apply_id: str, file: StateFile) -> Request:
+    return Request(
+        spec=wish.spec,
+        apply_id=apply_id,
+        keep=wish.keep,
+        client_script=tuple(wish.client_script),
+        state_path=str(file.target) if wish.client_script else "",
+    )
+
+
+def list_allocation(record: Record, file: StateFile) -> None:
+    """List an allocation among this user's."""
+    registry.save_entry(
+        registry.Entry(
+            apply_id=record.apply_id or "",
+            name=record.spec.name,
+            backend=record.spec.backend,
+            state_path=str(file.target),
+            created=record.created,
+        )
+    )
+
+
+def _undo(backend: Backend, record: Record, file: StateFile) -> None:
+    """A submission failed: end what it may have begun, and forget it; if that fails too, keep the intent."""
+    try:
+        handle = backend.find(record.apply_id or "")
+        if handle is not None:
+            backend.cancel(handle)
+    except BackendError:
+        return
+    registry.remove_entry(record.apply_id or "")
+    file.remove()
+
+
+def _set_aside(record: Record) -> None:
+    """Keep a running allocation's record beside the new one's, listed as before."""
+    file = StateFile(registry.own_state_path(record.apply_id or ""))
+    file.save(record)
+    list_allocation(record, file)
+
+
+def end(backend: Backend, record: Record, file: StateFile | None) -> None:
+    """End an allocation and forget it; what is gone already is fine."""
+    apply_id = record.apply_id or ""
+    handle = record.handle if record.handle is not None else backend.find(apply_id)
+    if handle is not None:
+        backend.cancel(handle)
+    checkpoint("cancel")
+    registry.remove_entry(apply_id)
+    checkpoint("forget")
+    if file is not None:
+        file.remove()
+        checkpoint("remove")

@@ -1,0 +1,191 @@
+"""From what is declared and what is seen to what will be done: a frozen value that is shown, then executed."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from .spec import JobSpec
+from .status import Liveness, Status
+
+ON_CHANGE = ("ask", "replace", "new")
+
+
+class Action(enum.StrEnum):
+    """What a plan does."""
+
+    CREATE = "create"  # ask the scheduler for a new allocation
+    REUSE = "reuse"  # connect to the allocation that is there
+    RESIZE = "resize"  # change the size of meshes, touch nothing else
+    REPLACE = "replace"  # end the allocation that is there, then create
+    NOTHING = "nothing"  # leave everything as it is
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observed:
+    """What is known of a job's allocation before planning."""
+
+    spec: JobSpec | None = None
+    """The declaration it was made from; None when there is no record of one."""
+    status: Status | None = None
+    """None when nothing was ever asked of a scheduler, or it has no trace of it."""
+    apply_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """One field in which the declaration and the allocation differ."""
+
+    field: str
+    before: Any
+    after: Any
+
+    def __str__(self) -> str:
+        if self.before is None:
+            return f"+ {self.field}: {self.after}"
+        if self.after is None:
+            return f"- {self.field}: {self.before}"
+        return f"~ {self.field}: {self.before} → {self.after}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What will be done, and why."""
+
+    action: Action
+    reasons: tuple[str, ...]
+    spec: JobSpec
+    changes: tuple[Change, ...] = ()
+    apply_id: str | None = None
+    """The allocation it is about; None for one that does not exist yet."""
+    approved: bool = True
+    """False when a person must say `on_change` first."""
+    blocked: bool = False
+    """True when nothing may be done because nothing is known."""
+    keeps_old: bool = False
+    """True when the old allocation is left running beside the new one."""
+
+    def render(self) -> str:
+        """The plan as a person reads it."""
+        hosts = ", ".join(f"{name}={size}" for name, size in self.spec.sizes.items())
+        lines = [f"{self.action.value}: job {self.spec.name!r} on {self.spec.backend} ({hosts})"]
+        lines += [f"  because {reason}" for reason in self.reasons]
+        lines += [f"  {change}" for change in self.changes]
+        if not self.approved:
+            lines.append('  needs your word: on_change="replace" or on_change="new"')
+        return "\n".join(lines)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data for `--json`."""
+        return {
+            "action": self.action.value,
+            "reasons": list(self.reasons),
+            "changes": [
+                {"field": c.field, "before": c.before, "after": c.after} for c in self.changes
+            ],
+            "apply_id": self.apply_id,
+            "approved": self.approved,
+            "blocked": self.blocked,
+            "job": self.spec.name,
+            "backend": self.spec.backend,
+            "meshes": self.spec.sizes,
+        }
+
+
+def diff_specs(before: JobSpec, after: JobSpec) -> tuple[Change, ...]:
+    """The fields that define an allocation and differ, in a stable order."""
+    old, new = before.identity(), after.identity()
+    return tuple(
+        Change(field=key, before=_hide(key, old.get(key)), after=_hide(key, new.get(key)))
+        for key in sorted({*old, *new})
+        if old.get(key) != new.get(key)
+    )
+
+
+def _hide(key: str, value: Any) -> Any:
+    """Values of variables may be secrets: a plan shows that they differ, not what they are."""
+    return value if ".env." not in key or value is None else "(value hidden)"
+
+
+def make_plan(
+    spec: JobSpec,
+    observed: Observed,
+    *,
+    can_resize: bool = False,
+    queued: bool = True,
+    on_change: str | None = None,
+    held: bool = False,
+) -> Plan:
+    """Decide what to do; pure, so that what is shown is what is done.
+
+    `queued` says that allocations took a queue to get, so replacing one needs a person's word.
+    `held` says that this client is connected to the allocation already.
+    """
+    word = on_change or ("ask" if queued else "replace")
+    if observed.spec is None:
+        return _plan(Action.CREATE, "there is no allocation", spec)
+    if observed.status is None:
+        return _plan(Action.CREATE, "the recorded allocation was never started", spec)
+    live = observed.status.liveness
+    at = observed.apply_id
+    if live is Liveness.ENDED:
+        why = observed.status.reason or "no reason was given"
+        return _plan(Action.CREATE, f"the recorded allocation has ended: {why}", spec)
+    if live is Liveness.UNKNOWN:
+        why = observed.status.reason or "the scheduler did not answer"
+        reason = f"nothing is known about the recorded allocation: {why}"
+        return Plan(
+            action=Action.NOTHING, reasons=(reason,), spec=spec, apply_id=at, blocked=True
+        )
+    changes = diff_specs(observed.spec, spec)
+    if not changes:
+        action = Action.NOTHING if held else Action.REUSE
+        return _plan(action, f"the allocation is {live.value} and nothing changed", spec, at)
+    if can_resize and _only_sizes(changes, observed.spec, spec):
+        reason = "only the sizes of meshes changed"
+        return Plan(
+            action=Action.RESIZE, reasons=(reason,), spec=spec, changes=changes, apply_id=at
+        )
+    return _changed(spec, changes, at, live, word)
+
+
+def _changed(
+    spec: JobSpec, changes: tuple[Change, ...], apply_id: str | None, live: Liveness, word: str
+) -> Plan:
+    if word == "new":
+        return Plan(
+            action=Action.CREATE,
+            reasons=(f"the declaration changed; the {live.value} allocation is kept beside it",),
+            spec=spec,
+            changes=changes,
+            apply_id=apply_id,
+            keeps_old=True,
+        )
+    return Plan(
+        action=Action.REPLACE,
+        reasons=(f"the declaration differs from the {live.value} allocation",),
+        spec=spec,
+        changes=changes,
+        apply_id=apply_id,
+        approved=word == "replace",
+    )
+
+
+def _plan(action: Action, reason: str, spec: JobSpec, apply_id: str | None = None) -> Plan:
+    return Plan(action=action, reasons=(reason,), spec=spec, apply_id=apply_id)
+
+
+def _only_sizes(changes: tuple[Change, ...], before: JobSpec, after: JobSpec) -> bool:
+    same_meshes = before.sizes.keys() == after.sizes.keys()
+    return same_meshes and all(change.field.endswith(".hosts") for change in changes)
+
+
+def make_deltas(before: JobSpec, after: JobSpec) -> Mapping[str, int]:
+    """How many hosts each mesh gains or loses."""
+    return {
+        name: size - before.sizes.get(name, 0)
+        for name, size in after.sizes.items()
+        if size != before.sizes.get(name, 0)
+    }

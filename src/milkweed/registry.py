@@ -1,0 +1,84 @@
+"""Where every allocation of this user is listed, so that it can be found again with its own file gone."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from .state import StateFile, save_private
+
+HOME_ENV = "MILKWEED_HOME"
+
+
+def home() -> Path:
+    """The folder of this user's records."""
+    if chosen := os.environ.get(HOME_ENV):
+        return Path(chosen)
+    base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(base) / "milkweed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One allocation: who it is, and where its record is."""
+
+    apply_id: str
+    name: str
+    backend: str
+    state_path: str
+    created: float
+
+    @property
+    def folder(self) -> Path:
+        """The allocation's own folder: its entry, its events, and its record when no path was asked for."""
+        return folder_of(self.apply_id)
+
+    def state_file(self) -> StateFile:
+        """The record."""
+        return StateFile(self.state_path)
+
+
+def folder_of(apply_id: str) -> Path:
+    """The folder of an allocation."""
+    return home() / "jobs" / apply_id
+
+
+def own_state_path(apply_id: str) -> Path:
+    """Where the record lives when no path was asked for."""
+    return folder_of(apply_id) / "state.json"
+
+
+def save_entry(entry: Entry) -> None:
+    """List an allocation; done before the scheduler is asked for it."""
+    data = json.dumps(asdict(entry)).encode() + b"\n"
+    save_private(entry.folder / "entry.json", data, what=f"the record of job {entry.name!r}")
+
+
+def load_entries() -> Iterator[Entry]:
+    """All allocations, the newest last; a damaged entry is shown as such, never dropped or repaired."""
+    folder = home() / "jobs"
+    found: list[Entry] = []
+    for path in sorted(folder.glob("*/entry.json")):
+        try:
+            found.append(Entry(**json.loads(path.read_bytes())))
+        except (OSError, ValueError, TypeError):
+            found.append(
+                Entry(
+                    apply_id=path.parent.name, name="?", backend="?", state_path="", created=0.0
+                )
+            )
+    yield from sorted(found, key=lambda entry: entry.created)
+
+
+def remove_entry(apply_id: str) -> None:
+    """Forget an allocation that is gone."""
+    shutil.rmtree(folder_of(apply_id), ignore_errors=True)
+    for folder in (home() / "jobs", home()):
+        try:
+            folder.rmdir()
+        except OSError:
+            return

@@ -1,0 +1,90 @@
+"""Reading sizes and durations as people write them, and writing them back."""
+
+from __future__ import annotations
+
+import re
+from typing import TypeVar
+
+from .errors import SpecError
+
+_Number = TypeVar("_Number", int, float)
+_SIZE_UNITS = {
+    "": 1,
+    "B": 1,
+    "K": 10**3,
+    "M": 10**6,
+    "G": 10**9,
+    "T": 10**12,
+    "KB": 10**3,
+    "MB": 10**6,
+    "GB": 10**9,
+    "TB": 10**12,
+    "KI": 2**10,
+    "MI": 2**20,
+    "GI": 2**30,
+    "TI": 2**40,
+    "KIB": 2**10,
+    "MIB": 2**20,
+    "GIB": 2**30,
+    "TIB": 2**40,
+}
+_DURATION_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
+_CLOCK = re.compile(r"(?:(\d+)-)?(\d+):([0-5]?\d):([0-5]?\d)")
+
+
+def parse_size(text: str | int, *, field: str) -> int:
+    """Read `256Gi`, `512MB` or a number of bytes."""
+    if isinstance(text, int):
+        return _positive(text, field)
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", text)
+    if match is None or match[2].upper() not in _SIZE_UNITS:
+        raise SpecError(
+            f"{field}: {text!r} is not a size",
+            hint="write a number with a unit, such as 512Mi, 16Gi or 200GB",
+        )
+    return _positive(int(float(match[1]) * _SIZE_UNITS[match[2].upper()]), field)
+
+
+def parse_duration(text: str | float, *, field: str) -> float:
+    """Read `90m`, `1h30m`, `12:00:00`, `1-12:00:00` or a number of seconds."""
+    if isinstance(text, int | float):
+        return _positive(float(text), field)
+    clean = text.strip().lower()
+    if clock := _CLOCK.fullmatch(clean):
+        days, hours, minutes, seconds = (int(part or 0) for part in clock.groups())
+        return _positive(float(((days * 24 + hours) * 60 + minutes) * 60 + seconds), field)
+    parts = _DURATION.findall(clean)
+    if not parts or "".join(number + unit for number, unit in parts) != clean:
+        raise SpecError(
+            f"{field}: {text!r} is not a duration",
+            hint="write seconds as a number, or 90m, 1h30m, 12:00:00",
+        )
+    return _positive(sum(float(number) * _DURATION_UNITS[unit] for number, unit in parts), field)
+
+
+def _positive(value: _Number, field: str) -> _Number:
+    if value <= 0:
+        raise SpecError(f"{field}: {value} is not more than zero")
+    return value
+
+
+def render_size(size_bytes: int) -> str:
+    """Write a number of bytes as `16Gi`."""
+    for unit, factor in (("Ti", 2**40), ("Gi", 2**30), ("Mi", 2**20), ("Ki", 2**10)):
+        if size_bytes % factor == 0 and size_bytes >= factor:
+            return f"{size_bytes // factor}{unit}"
+    return str(size_bytes)
+
+
+def render_duration(seconds: float) -> str:
+    """Write seconds as `1h30m`, for people."""
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 60:
+        return f"{seconds:.3g} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    parts = ((days, "d"), (hours, "h"), (minutes, "m"), (rest, "s"))
+    return "".join(f"{value}{unit}" for value, unit in parts if value)

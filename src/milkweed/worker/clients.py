@@ -1,0 +1,82 @@
+"""The connections a keeper holds."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Mapping
+from typing import Any
+
+from . import wire
+
+MAX_BACKLOG_BYTES = 4 * 2**20
+
+
+class Client:
+    """One connection; it counts for the lease once it has said hello."""
+
+    def __init__(self, writer: asyncio.StreamWriter) -> None:
+        self._writer = writer
+        self.name = ""
+        self.owner = False
+        self.wants_output = False
+        self._dropped = 0
+
+    def send(self, message: Mapping[str, Any]) -> None:
+        """Send a message; what a client is too slow to read is counted instead of piling up."""
+        transport = self._writer.transport
+        if transport.is_closing():
+            return
+        if message.get("ev") == "out":
+            if transport.get_write_buffer_size() > MAX_BACKLOG_BYTES:
+                self._dropped += len(message["lines"])
+                return
+            if self._dropped:
+                message = {**message, "dropped": self._dropped}
+                self._dropped = 0
+        self._writer.write(wire.encode(message))
+
+    def close(self) -> None:
+        """Let the connection go."""
+        self._writer.close()
+
+    async def closed(self) -> None:
+        """Wait until all that was sent is out."""
+        with contextlib.suppress(OSError, asyncio.TimeoutError):
+            self._writer.close()
+            await asyncio.wait_for(self._writer.wait_closed(), 1.0)
+
+
+class Clients:
+    """All clients that have said hello."""
+
+    def __init__(self) -> None:
+        self._clients: list[Client] = []
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return len(self._clients)
+
+    def add(self, client: Client) -> None:
+        """Count a client."""
+        if client not in self._clients:
+            self._clients.append(client)
+
+    def remove(self, client: Client) -> None:
+        """Forget a client."""
+        if client in self._clients:
+            self._clients.remove(client)
+
+    def broadcast(self, message: Mapping[str, Any]) -> None:
+        """Tell everybody, but output only those who want it and whose procs wrote it."""
+        for client in self._clients:
+            if message.get("ev") != "out":
+                client.send(message)
+            elif client.wants_output and message.get("client", "") in {"", client.name}:
+                client.send(message)
+
+    async def close(self) -> None:
+        """Close all connections, after what was sent is out."""
+        for client in self._clients:
+            await client.closed()

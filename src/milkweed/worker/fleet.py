@@ -1,0 +1,331 @@
+"""A machine's hosts and everything that runs on them, as children of the keeper."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from . import children, serve, wire
+from .children import Child, HostLog, Lines, Output, describe_exit
+from .clients import Client
+from .procs import Launcher, read_launcher
+
+STOP_GRACE_S = 2.0
+Tell = Callable[[Mapping[str, Any]], None]
+
+
+class HostEntry:
+    """One host: what was asked for, and what became of it."""
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        self.config = config
+        self.label = f"{config['mesh']}/{config['rank']}"
+        self.state = "starting"
+        self.address = ""
+        self.reason = ""
+        self.exit_code: int | None = None
+        self.log = HostLog(config["log"])
+
+    def snapshot(self) -> dict[str, Any]:
+        """The host as a client sees it."""
+        return {
+            "host": self.label,
+            "state": self.state,
+            "address": self.address,
+            "reason": self.reason,
+            "exit_code": self.exit_code,
+            "tail": self.log.tail if self.state == "failed" else [],
+        }
+
+
+class Fleet:
+    """Starts, watches and ends children; tells clients what happens."""
+
+    def __init__(self, run: Path, start: Mapping[str, Any], tell: Tell) -> None:
+        self._run = run
+        self._tell = tell
+        self._cwd = start["cwd"]
+        self._hosts = {entry.label: entry for entry in map(HostEntry, start["hosts"])}
+        self._children: dict[int, Child] = {}
+        self._outputs: list[Output] = []
+        self._stopping = False
+        self._client_log = HostLog(str(run / wire.LOG_FOLDER / "client.log"))
+
+    def snapshot(self) -> list[dict[str, Any]]:
+        """All hosts, in the order they were asked for."""
+        return [entry.snapshot() for entry in self._hosts.values()]
+
+    def drain(self) -> None:
+        """Hand on everything children have printed so far."""
+        for output in self._outputs:
+            output.drain()
+
+    # Hosts
+
+    def start_hosts(self) -> None:
+        """Fork every host's engine server."""
+        for entry in self._hosts.values():
+            self._start_host(entry)
+
+    def _start_host(self, entry: HostEntry) -> None:
+        ready_read, ready_write = os.pipe()
+        config = dict(entry.config)
+        env = self._host_env(entry)
+        env["HYPERACTOR_PROCESS_NAME"] = entry.label.replace("/", "_")
+        child = Child("host", entry.label, 0)
+        child.on_exit = lambda status: self._host_ended(entry, status)
+        self._start(
+            child,
+            lambda fd: serve.serve_host(config, fd),
+            env=env,
+            cwd=self._cwd,
+            log=entry.log,
+            keep_fd=ready_write,
+        )
+        os.close(ready_write)
+        loop = asyncio.get_running_loop()
+        loop.add_reader(ready_read, self._host_ready, entry, ready_read)
+
+    def _host_env(self, entry: HostEntry) -> dict[str, str]:
+        return {
+            **os.environ,
+            **entry.config["env"],
+            wire.RUN_ENV: str(self._run),
+            wire.HOST_ENV: entry.label,
+        }
+
+    def _host_ready(self, entry: HostEntry, fd: int) -> None:
+        asyncio.get_running_loop().remove_reader(fd)
+        data = os.read(fd, 65536)
+        os.close(fd)
+        if data and entry.state == "starting":
+            entry.state = "ready"
+            entry.address = wire.decode(data)["address"]
+            self._tell({"ev": "host", **entry.snapshot()})
+
+    def _host_ended(self, entry: HostEntry, status: int) -> None:
+        entry.exit_code = children.decode_status(status)
+        entry.reason = f"its worker ended: {describe_exit(entry.exit_code)}"
+        self.drain()
+        entry.state = "stopped" if self._stopping else "failed"
+        if not self._stopping:
+            self._tell({"ev": "host", **entry.snapshot()})
+            self._end_procs(
+                child for child in self._children.values() if child.host == entry.label
+            )
+
+    # Procs
+
+    def listen_for_procs(self) -> None:
+        """Take requests of launchers: one process id a line."""
+        (self._run / wire.PROC_FOLDER).mkdir(mode=0o700, exist_ok=True)
+        path = self._run / wire.FORK_FIFO
+        os.mkfifo(path, 0o600)
+        # Opened for reading and writing, so that it never reads as ended between two launchers.
+        fd = os.open(path, os.O_RDWR | os.O_NONBLOCK)
+        asyncio.get_running_loop().add_reader(fd, self._take_launchers, fd)
+
+    def _take_launchers(self, fd: int) -> None:
+        for word in os.read(fd, 65536).split():
+            with contextlib.suppress(OSError, ValueError):
+                self._start_proc(read_launcher(int(word), self._run))
+
+    def _start_proc(self, launcher: Launcher) -> None:
+        label = launcher.env.get(wire.HOST_ENV, "")
+        entry = self._hosts.get(label)
+        child = Child(
+            "proc",
+            label,
+            0,
+            rank=launcher.env.get(wire.RANK_ENV, ""),
+            client=launcher.env.get(wire.CLIENT_ENV, ""),
+        )
+        child.on_exit = lambda status: self._proc_ended(child, launcher, status)
+        self._start(
+            child,
+            lambda _fd: serve.run_proc(),
+            env=launcher.env,
+            cwd=launcher.cwd,
+            log=entry.log if entry else self._client_log,
+        )
+        loop = asyncio.get_running_loop()
+        loop.add_reader(launcher.pidfd, self._launcher_gone, child, launcher)
+
+    def _launcher_gone(self, child: Child, launcher: Launcher) -> None:
+        """The engine ends a proc by ending what it started, the launcher; or the proc ended and was told."""
+        asyncio.get_running_loop().remove_reader(launcher.pidfd)
+        launcher.close()
+        if child.pid in self._children:
+            self._end_procs([child])
+
+    def _proc_ended(self, child: Child, launcher: Launcher, status: int) -> None:
+        code = children.decode_status(status)
+        launcher.finish(code)
+        if code != 0 and not child.stopping and not self._stopping:
+            self.drain()
+            message = {"ev": "proc", "host": child.host, "rank": child.rank, "exit_code": code}
+            self._tell({**message, "client": child.client, "reason": describe_exit(code)})
+
+    def reap_client(self, name: str, *, last: bool) -> None:
+        """End the procs of a client that has gone; with the last client, all procs there are."""
+        self._end_procs(
+            child
+            for child in self._children.values()
+            if child.kind == "proc" and (last or child.client == name)
+        )
+        if last:
+            servers = {child.pid for child in self._children.values() if child.kind == "host"}
+            self._end_pids([pid for pid in children.tree(servers) if pid not in servers])
+
+    def _end_procs(self, found: Iterable[Child]) -> None:
+        procs = [child for child in found if child.kind != "host"]
+        for child in procs:
+            child.stopping = True
+        if procs:
+            self._end_pids(children.tree(child.pid for child in procs))
+
+    def _end_pids(self, pids: list[int]) -> None:
+        children.send(pids, signal.SIGTERM)
+        loop = asyncio.get_running_loop()
+        mine = set(pids)
+        loop.call_later(
+            STOP_GRACE_S,
+            lambda: children.send(mine & set(children.tree([os.getpid()])), signal.SIGKILL),
+        )
+
+    # Commands and the batch client
+
+    def start_command(self, message: Mapping[str, Any], client: Client) -> None:
+        """Run a command on a host for a client, and stream what it prints."""
+        entry = self._hosts.get(str(message["host"]))
+        number = message["id"]
+        if entry is None:
+            client.send({"ev": "exec-exit", "id": number, "code": 127, "what": "no such host"})
+            return
+        argv = [str(word) for word in message["argv"]]
+        child = Child("exec", entry.label, 0, client=f"exec-{id(client)}")
+        outputs = [Output(_Stream(client, number, stream)) for stream in ("out", "err")]
+
+        def ended(status: int) -> None:
+            for output in outputs:
+                output.drain()
+            client.send({"ev": "exec-exit", "id": number, "code": children.decode_status(status)})
+
+        child.on_exit = ended
+        env = {**self._host_env(entry), **message.get("env", {})}
+        cwd = message.get("cwd") or self._cwd
+        self._fork(child, lambda _fd: _execute(argv, env), env, cwd, (outputs[0], outputs[1]))
+
+    def end_commands(self, client: Client) -> None:
+        """End the commands of a client that has gone."""
+        name = f"exec-{id(client)}"
+        self._end_procs(c for c in self._children.values() if c.client == name)
+
+    def start_batch(self, batch: Mapping[str, Any], ended: Callable[[int], None]) -> None:
+        """Run the job's client here, detached."""
+        env = {**os.environ, **batch["env"]}
+        argv = list(batch["argv"])
+        child = Child("batch", "client", 0, on_exit=ended)
+        self._start(
+            child, lambda _fd: _execute(argv, env), env=env, cwd=self._cwd, log=self._client_log
+        )
+
+    # Children in general
+
+    def _start(
+        self,
+        child: Child,
+        run: Callable[[int], int],
+        *,
+        env: Mapping[str, str],
+        cwd: str,
+        log: HostLog,
+        keep_fd: int = -1,
+    ) -> None:
+        prefix = f"[{child.rank}] " if child.rank else ""
+
+        def take(stream: str) -> Callable[[list[str]], None]:
+            def out(lines: list[str]) -> None:
+                log.write(prefix, lines)
+                message = {"ev": "out", "host": child.host, "rank": child.rank, "stream": stream}
+                self._tell({**message, "client": child.client, "lines": lines, "kind": child.kind})
+
+            return out
+
+        outputs = (Output(Lines(take("out"))), Output(Lines(take("err"))))
+        self._fork(child, run, env, cwd, outputs, keep_fd)
+
+    def _fork(
+        self,
+        child: Child,
+        run: Callable[[int], int],
+        env: Mapping[str, str],
+        cwd: str,
+        outputs: tuple[Output, Output],
+        keep_fd: int = -1,
+    ) -> None:
+        fds = (outputs[0].write_fd, outputs[1].write_fd)
+        child.pid = children.fork(run, env=env, cwd=cwd, outputs=fds, keep_fd=keep_fd)
+        self._children[child.pid] = child
+        self._outputs = [output for output in self._outputs if output.read_fd >= 0]
+        for output in outputs:
+            output.close_writer()
+            self._outputs.append(output)
+
+    def reap(self) -> None:
+        """Collect every child that has ended, adopted ones included."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            if child := self._children.pop(pid, None):
+                child.on_exit(status)
+
+    async def stop(self) -> None:
+        """End everything below the keeper; return when nothing is left."""
+        self._stopping = True
+        deadline_s = time.monotonic() + STOP_GRACE_S
+        number = signal.SIGTERM
+        children.send(self._below(), number)
+        while pids := self._below():
+            if time.monotonic() > deadline_s:
+                number = signal.SIGKILL
+                children.send(pids, number)
+            await asyncio.sleep(0.01)
+            self.reap()
+        self.drain()
+
+    def _below(self) -> list[int]:
+        return [pid for pid in children.tree([os.getpid()]) if pid != os.getpid()]
+
+
+def _execute(argv: list[str], env: Mapping[str, str]) -> int:
+    try:
+        os.execvpe(argv[0], argv, dict(env))
+    except OSError as error:
+        os.write(2, f"{argv[0]}: {error.strerror}\n".encode())
+        return 127 if isinstance(error, FileNotFoundError) else 126
+
+
+class _Stream:
+    """A sink that sends bytes to a client as they are."""
+
+    def __init__(self, client: Client, number: int, stream: str) -> None:
+        self._client = client
+        self._head = {"ev": "exec-out", "id": number, "stream": stream}
+
+    def feed(self, data: bytes) -> None:
+        self._client.send({**self._head, "data": base64.b64encode(data).decode()})
+
+    def end(self) -> None:
+        pass

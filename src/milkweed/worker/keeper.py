@@ -1,0 +1,191 @@
+"""The keeper: parent of a machine's hosts and procs, holder of the lease, taker of orders."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from . import children, warm, wire
+from .clients import Client, Clients
+from .fleet import Fleet
+from .lease import Lease
+
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+def main(argv: Sequence[str]) -> int:
+    """Keep the hosts of one run folder until the lease ends."""
+    run = Path(argv[0])
+    os.chdir(run)
+    start = json.loads((run / wire.START_FILE).read_text())
+    become_subreaper()
+    warm.warm_up()
+    return asyncio.run(Keeper(run, start).keep())
+
+
+def become_subreaper() -> None:
+    """Adopt whatever a child leaves behind, so that it can be ended with the job."""
+    import ctypes
+
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+class Keeper:
+    """One machine's share of one job."""
+
+    def __init__(self, run: Path, start: Mapping[str, Any]) -> None:
+        self.run = run
+        self.start = start
+        self.clients = Clients()
+        self.lease = Lease(keep=start["keep"], idle_timeout_s=start["idle_timeout_s"])
+        self.fleet = Fleet(run, start, self.clients.broadcast)
+        self.reason = ""
+        self.exit_code: int | None = None
+        self._end = asyncio.Event()
+
+    async def keep(self) -> int:
+        """Start everything, serve until told to stop or nobody is left, and leave nothing running."""
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGTERM, self.stop, "it was asked to stop by SIGTERM")
+        loop.add_signal_handler(signal.SIGCHLD, self.fleet.reap)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        server = await self._listen()
+        self.fleet.listen_for_procs()
+        self.fleet.start_hosts()
+        self._start_batch()
+        watch = asyncio.create_task(self._watch_lease())
+        await self._end.wait()
+        watch.cancel()
+        server.close()
+        await self.fleet.stop()
+        self._leave()
+        await self.clients.close()
+        return 0
+
+    async def _listen(self) -> asyncio.Server:
+        path = str(self.run / wire.CONTROL_SOCKET)
+        return await asyncio.start_unix_server(self._serve, path, limit=wire.MAX_LINE_BYTES)
+
+    def _start_batch(self) -> None:
+        if batch := self.start.get("batch"):
+            self.lease.batch = True
+            self.fleet.start_batch(batch, self._batch_ended)
+
+    def _batch_ended(self, status: int) -> None:
+        self.exit_code = children.decode_status(status)
+        self.stop(f"its client ended: {children.describe_exit(self.exit_code)}")
+
+    def stop(self, reason: str) -> None:
+        """End this job's share of the machine."""
+        if not self._end.is_set():
+            self.reason = reason
+            self._end.set()
+
+    async def _watch_lease(self) -> None:
+        while True:
+            if reason := self.lease.over(time.monotonic(), self.clients.count):
+                self.stop(reason)
+                return
+            await asyncio.sleep(self.lease.next_check_s)
+
+    def _leave(self) -> None:
+        """Without a record nobody looks here again: leave nothing. With one, leave the reason and the logs."""
+        if not self.lease.keep:
+            for folder in (self.run, *map(Path, self.start["forget"])):
+                shutil.rmtree(folder, ignore_errors=True)
+                with contextlib.suppress(OSError):
+                    folder.parent.rmdir()
+            return
+        ended = {"reason": self.reason, "exit_code": self.exit_code, "at": time.time()}
+        temporary = self.run / f"{wire.ENDED_FILE}.new"
+        temporary.write_text(json.dumps(ended))
+        temporary.replace(self.run / wire.ENDED_FILE)
+        for name in (wire.CONTROL_SOCKET, wire.FORK_FIFO):
+            (self.run / name).unlink(missing_ok=True)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        client = Client(writer)
+        try:
+            while line := await reader.readline():
+                self._take(client, wire.decode(line))
+        except (ConnectionError, ValueError) as error:
+            client.send({"ev": "error", "what": str(error)})
+        finally:
+            self._gone(client)
+            client.close()
+
+    def _take(self, client: Client, message: Mapping[str, Any]) -> None:
+        orders = {
+            "hello": self._hello,
+            "status": self._status,
+            "keep": self._keep,
+            "exec": self._exec,
+            "sync": self._sync,
+            "stop": self._stop,
+        }
+        order = orders.get(str(message.get("op")))
+        if order is None:
+            client.send({"ev": "error", "what": f"unknown order {message.get('op')!r}"})
+            return
+        order(client, message)
+
+    def _hello(self, client: Client, message: Mapping[str, Any]) -> None:
+        client.name = str(message["client"])
+        client.owner = bool(message.get("owner"))
+        client.wants_output = bool(message.get("output", True))
+        self.clients.add(client)
+        self.lease.saw_client(owner=client.owner)
+        self._status(client, message)
+
+    def _status(self, client: Client, _message: Mapping[str, Any]) -> None:
+        client.send(
+            {
+                "ev": "status",
+                "hosts": self.fleet.snapshot(),
+                "clients": self.clients.count,
+                "keep": self.lease.keep,
+                "stopping": self._end.is_set(),
+                "pid": os.getpid(),
+            }
+        )
+
+    def _keep(self, client: Client, message: Mapping[str, Any]) -> None:
+        self.lease.keep = True
+        self.lease.idle_timeout_s = float(message["idle_timeout_s"])
+        client.send({"ev": "kept"})
+
+    def _exec(self, client: Client, message: Mapping[str, Any]) -> None:
+        self.fleet.start_command(message, client)
+
+    def _sync(self, client: Client, _message: Mapping[str, Any]) -> None:
+        """Everything printed so far goes out before the answer."""
+        self.fleet.drain()
+        client.send({"ev": "synced"})
+
+    def _stop(self, _client: Client, message: Mapping[str, Any]) -> None:
+        self.lease.keep = self.lease.keep and not message.get("forget", False)
+        self.stop(str(message.get("reason", "it was killed")))
+
+    def _gone(self, client: Client) -> None:
+        self.clients.remove(client)
+        self.fleet.end_commands(client)
+        if not client.name:
+            return
+        self.fleet.reap_client(client.name, last=self.clients.count == 0)
+        self.lease.lost_client(time.monotonic(), owner=client.owner)
+        if reason := self.lease.over(time.monotonic(), self.clients.count):
+            self.stop(reason)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

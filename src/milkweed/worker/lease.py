@@ -1,0 +1,58 @@
+"""How long hosts may live: with their owner, or, when a record is kept, until they idle too long."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+OWNER_GRACE_S = 30.0
+"""How long hosts wait for the client that started them to connect for the first time."""
+
+
+@dataclass
+class Lease:
+    """Pure but for reading the clock once when made."""
+
+    keep: bool
+    idle_timeout_s: float
+    batch: bool = False
+    born_s: float = field(default_factory=time.monotonic)
+    owner_seen: bool = False
+    owner_lost: bool = False
+    idle_since_s: float | None = None
+
+    def __post_init__(self) -> None:
+        self.idle_since_s = self.born_s
+
+    def saw_client(self, *, owner: bool) -> None:
+        """A client has connected."""
+        self.idle_since_s = None
+        if owner:
+            self.owner_seen = True
+            self.owner_lost = False
+
+    def lost_client(self, now_s: float, *, owner: bool) -> None:
+        """A client has gone."""
+        self.idle_since_s = now_s
+        if owner:
+            self.owner_lost = True
+
+    def over(self, now_s: float, clients: int) -> str:
+        """Why the lease is over, or nothing."""
+        if self.batch:
+            return ""
+        if not self.keep:
+            if self.owner_lost:
+                return "its owner is gone"
+            if not self.owner_seen and now_s - self.born_s > OWNER_GRACE_S:
+                return f"its owner did not connect within {OWNER_GRACE_S:.0f} s"
+            return ""
+        idle_s = now_s - (self.idle_since_s if self.idle_since_s is not None else now_s)
+        if clients == 0 and idle_s >= self.idle_timeout_s:
+            return f"nobody was connected for {self.idle_timeout_s:.0f} s (its idle time-out)"
+        return ""
+
+    @property
+    def next_check_s(self) -> float:
+        """How long to sleep between looks at the clock."""
+        return min(5.0, max(0.05, self.idle_timeout_s / 10)) if self.keep else 1.0

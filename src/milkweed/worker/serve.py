@@ -1,0 +1,86 @@
+"""What forked children run; the only part of the worker that reaches the engine."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import runpy
+import signal
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from .wire import PATH_ENV
+
+_PR_SET_PDEATHSIG = 1
+
+
+def die_with_parent() -> None:
+    """Ask the kernel to end this process when the keeper ends."""
+    import ctypes
+
+    parent = os.getppid()
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def become(env: Mapping[str, str], cwd: str, out_fd: int, err_fd: int, keep_fd: int = -1) -> int:
+    """Turn a fresh fork into its own process: signals, files, environment, folder, randomness."""
+    signal.set_wakeup_fd(-1)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD, signal.SIGPIPE):
+        signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.dup2(out_fd, 1)
+    os.dup2(err_fd, 2)
+    if keep_fd >= 0:
+        os.dup2(keep_fd, 3)
+    os.closerange(4 if keep_fd >= 0 else 3, os.sysconf("SC_OPEN_MAX"))
+    os.environ.clear()
+    os.environ.update(env)
+    os.chdir(cwd)
+    random.seed()
+    return 3 if keep_fd >= 0 else -1
+
+
+def serve_host(host: Mapping[str, Any], ready_fd: int) -> int:
+    """Serve the engine as one host; tell the keeper the address once it is served."""
+    from monarch.actor import enable_transport, start_worker_loop_forever
+
+    transport = host.get("transport", "ipc")
+    if transport != "ipc":
+        enable_transport(transport)
+    future = start_worker_loop_forever(address=host["address"], ca="trust_all_connections")
+    os.write(ready_fd, json.dumps({"address": host["address"]}).encode())
+    os.close(ready_fd)
+    future.get()
+    return 0
+
+
+def run_proc() -> int:
+    """Be a proc, as the engine's own bootstrap command would."""
+
+    module = _bootstrap_module()
+    extend_path(os.environ.get(PATH_ENV, ""))
+    sys.argv = [module]
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+    return 0
+
+
+def _bootstrap_module() -> str:
+    """The module that the engine's bootstrap command runs.
+
+    The command object tells its arguments only in its repr, so the module is named here; a test compares
+    the two and fails when it moves.
+    """
+    return "monarch._src.actor.bootstrap_main"
+
+
+def extend_path(entries: str) -> None:
+    """Let a proc import what its client can import: the client's own folders first, where they exist here."""
+    asked = [entry for entry in entries.split(os.pathsep) if entry and os.path.exists(entry)]
+    rest = [os.getcwd(), *sys.path[1:]]
+    sys.path[:] = list(dict.fromkeys([*asked, *(entry for entry in rest if entry)]))

@@ -1,0 +1,46 @@
+"""The words a client and a keeper exchange: one JSON object a line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+MAX_LINE_BYTES = 8 * 2**20
+
+START_FILE = "start.json"
+KEEPER_FILE = "keeper.json"
+ENDED_FILE = "ended.json"
+CONTROL_SOCKET = "ctl"
+FORK_FIFO = "fork"
+PROC_FOLDER = "p"
+SOCKET_FOLDER = "s"
+LOG_FOLDER = "logs"
+
+RUN_ENV = "MILKWEED_RUN"
+HOST_ENV = "MILKWEED_HOST"
+CLIENT_ENV = "MILKWEED_CLIENT"
+RANK_ENV = "MILKWEED_RANK"
+PATH_ENV = "MILKWEED_PATH"
+STATE_ENV = "MILKWEED_STATE"
+
+# The engine starts a proc by running a command. This one asks the keeper to fork the proc instead, hands
+# it its own environment and working folder through /proc, and passes on how the proc ended. A keeper that
+# is gone closes the fifo, which reads as exit code 1.
+LAUNCHER = (
+    'f="$MILKWEED_RUN/p/$$"; mkfifo -m 600 "$f" && echo "$$" >"$MILKWEED_RUN/fork" && read -r c <"$f"; '
+    'case "$c" in s*) kill -"${c#s}" $$ ;; esac; exit "${c:-1}"'
+)
+
+
+def encode(message: Mapping[str, Any]) -> bytes:
+    """Write one message as a line."""
+    return json.dumps(message, separators=(",", ":")).encode() + b"\n"
+
+
+def decode(line: bytes) -> dict[str, Any]:
+    """Read one line; ValueError when it is not a message."""
+    message = json.loads(line)
+    if not isinstance(message, dict):
+        raise ValueError("a message is a JSON object")
+    return message

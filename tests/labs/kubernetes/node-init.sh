@@ -1,0 +1,131 @@
+#!/bin/bash
+# node-init.sh I : PID 1 of node I, in its own network, mount, pid, host name and ipc namespaces: containerd, kubelet, kube-proxy.
+# What a node writes outside $RUN/nI is hidden in this mount namespace.
+set -euo pipefail
+. "$(dirname "$(readlink -f "$0")")/env.sh"
+[ $$ = 1 ] || { echo "node-init.sh: only up.sh and node.sh run this" >&2; exit 2; }
+i=$1 N=$RUN/n$1
+hostname "n$i"
+mount --make-rprivate /
+mount --make-rshared /
+rm -rf "$N/ctr-state" # a reboot would
+mkdir -p "$N"/{varlog,kubelet,cni-lib,cni-conf,ctr-root,ctr-state,sysctl}
+mkdir -p /var/lib/kubelet /run/containerd /var/lib/cni /run/netns
+mount --bind "$N/varlog" /var/log
+mount --bind "$N/kubelet" /var/lib/kubelet
+mount --bind "$N/cni-lib" /var/lib/cni
+mount -t tmpfs tmpfs /run/containerd
+mount -t tmpfs tmpfs /run/netns
+
+# the kubelet insists on these kernel settings and would write them for the whole machine: show it the values it wants
+for kv in vm/overcommit_memory=1 vm/panic_on_oom=0 kernel/panic=10 kernel/panic_on_oops=1 \
+  kernel/keys/root_maxkeys=1000000 kernel/keys/root_maxbytes=25000000; do
+  f=$N/sysctl/$(basename "${kv%=*}")
+  echo "${kv#*=}" >"$f"
+  mount --bind "$f" "/proc/sys/${kv%=*}"
+done
+echo "nameserver $CPIP" >"$N/resolv.conf"
+mount --bind "$N/resolv.conf" "$(readlink -f /etc/resolv.conf)"
+
+# cgroups: "ip netns exec" gave this node a fresh /sys; mount the hierarchies that the machine uses
+if grep -q '^[0-9]*:\(.*,\)\?memory[,:]' /proc/self/cgroup; then # version 1
+  mount -t tmpfs -o mode=755 tmpfs /sys/fs/cgroup
+  while IFS=: read -r _ controllers _; do
+    case ,$controllers, in
+      *,cpu,* | *,cpuacct,* | *,cpuset,* | *,memory,* | *,devices,* | *,freezer,* | *,blkio,* | *,pids,* | ,name=systemd,) ;;
+      *) continue ;;
+    esac
+    h=/sys/fs/cgroup/${controllers#name=}
+    mkdir "$h"
+    mount -t cgroup -o "${controllers/#name=/none,name=}" cgroup "$h"
+    mkdir -p "$h/k8s-n$i"
+    for c in ${controllers//,/ }; do
+      c=/sys/fs/cgroup/${c#name=}
+      [ -e "$c" ] || ln -s "$h" "$c"
+    done
+  done </proc/self/cgroup
+  for f in cpuset.cpus cpuset.mems; do cat "/sys/fs/cgroup/cpuset/$f" >"/sys/fs/cgroup/cpuset/k8s-n$i/$f"; done
+else # version 2
+  mount -t cgroup2 cgroup2 /sys/fs/cgroup
+  sed 's/[^ ]\+/+&/g' /sys/fs/cgroup/cgroup.controllers >/sys/fs/cgroup/cgroup.subtree_control
+  mkdir -p "/sys/fs/cgroup/k8s-n$i"
+fi
+
+snapshotter=${SNAPSHOTTER:-overlayfs}
+[ "$(stat -f -c %T "$N")" != overlayfs ] || snapshotter=native # overlays do not stack
+cat >"$N/cni-conf/10-bridge.conflist" <<E
+{"cniVersion": "0.4.0", "name": "podnet", "plugins": [
+  {"type": "bridge", "bridge": "cni0", "isGateway": true, "ipMasq": false, "hairpinMode": true,
+   "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.244.$i.0/24"}]], "routes": [{"dst": "0.0.0.0/0"}],
+            "dataDir": "/var/lib/cni/networks"}}]}
+E
+cat >"$N/containerd.toml" <<E
+version = 2
+root = "$N/ctr-root"
+state = "$N/ctr-state"
+[grpc]
+  address = "$N/containerd.sock"
+[plugins."io.containerd.internal.v1.opt"]
+  path = "$N/opt"
+[plugins."io.containerd.grpc.v1.cri"]
+  sandbox_image = "localhost/pause:1"
+  netns_mounts_under_state_dir = true
+  disable_apparmor = true
+  restrict_oom_score_adj = true # root may lack CAP_SYS_RESOURCE
+  disable_hugetlb_controller = true
+  tolerate_missing_hugetlb_controller = true
+  stream_server_address = "127.0.0.1"
+  [plugins."io.containerd.grpc.v1.cri".cni]
+    bin_dir = "$ROOT/usr/lib/cni"
+    conf_dir = "$N/cni-conf"
+  [plugins."io.containerd.grpc.v1.cri".containerd]
+    snapshotter = "$snapshotter"
+    default_runtime_name = "runc"
+    [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
+      runtime_type = "io.containerd.runc.v2"
+      [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
+        BinaryName = "$ROOT/usr/sbin/runc"
+        SystemdCgroup = false
+E
+cat >"$N/kubelet.yaml" <<E
+apiVersion: kubelet.config.k8s.io/v1beta1
+kind: KubeletConfiguration
+containerRuntimeEndpoint: unix://$N/containerd.sock
+cgroupDriver: cgroupfs
+cgroupRoot: /k8s-n$i
+failCgroupV1: false
+failSwapOn: false
+clusterDNS: [$CPIP]
+clusterDomain: cluster.local
+authentication: {anonymous: {enabled: false}, webhook: {enabled: true}, x509: {clientCAFile: $PKI/ca.crt}}
+authorization: {mode: Webhook}
+tlsCertFile: $PKI/n$i.crt
+tlsPrivateKeyFile: $PKI/n$i.key
+evictionHard: {memory.available: 100Mi, nodefs.available: 1%, imagefs.available: 1%, nodefs.inodesFree: 1%}
+imageGCHighThresholdPercent: 100
+imageGCLowThresholdPercent: 99
+maxPods: 110
+volumePluginDir: $N/volume-plugins
+resolvConf: /etc/resolv.conf
+E
+
+export PATH=$BIN:$ROOT/usr/bin:$ROOT/usr/sbin:$PATH
+libraries=$(echo "$ROOT"/usr/lib/*-linux-gnu)
+export LD_LIBRARY_PATH=$libraries
+ctr=(ctr -a "$N/containerd.sock" -n k8s.io)
+containerd -c "$N/containerd.toml" >>"$RUN/log/n$i-containerd.log" 2>&1 &
+for _ in $(seq 300); do
+  ! "${ctr[@]}" version >/dev/null 2>&1 || break
+  sleep 0.1
+done
+if [ ! -e "$N/images" ]; then
+  for image in "$IMG"/*.tar; do "${ctr[@]}" images import "$image"; done
+  touch "$N/images"
+fi
+kubelet --config="$N/kubelet.yaml" --kubeconfig="$RUN/n$i.kubeconfig" --hostname-override="n$i" --node-ip="$(nodeip "$i")" \
+  --v="${KUBELET_V:-2}" >>"$RUN/log/n$i-kubelet.log" 2>&1 &
+kube-proxy --kubeconfig="$RUN/kube-proxy.kubeconfig" --proxy-mode=nftables --cluster-cidr="$POD_CIDR" --hostname-override="n$i" \
+  --bind-address="$(nodeip "$i")" --metrics-bind-address=127.0.0.1:10249 --healthz-bind-address=127.0.0.1:10256 \
+  --conntrack-max-per-core=0 --conntrack-tcp-timeout-established=0s --conntrack-tcp-timeout-close-wait=0s \
+  --v=1 >>"$RUN/log/n$i-kube-proxy.log" 2>&1 &
+while :; do wait -n || sleep 1; done

@@ -1,0 +1,34 @@
+#!/bin/bash
+# node.sh exec I CMD...   runs CMD on node I
+# node.sh pid I           the pid of node I's init, seen from this machine
+# node.sh kill I          kills every process on node I, its pods too
+# node.sh poweroff I      cuts the cable first, then kills (its peers see silence)
+# node.sh cut I | mend I  cuts the cable only | heals it
+# node.sh start I         boots node I again
+set -euo pipefail
+. "$(dirname "$(readlink -f "$0")")/env.sh"
+usage() { sed -n '2,/^set/{/^#/s/^# //p}' "$0" >&2; exit 2; }
+[ $# -ge 2 ] || usage
+command=$1 i=$2 ns=k8s-n$2
+shift 2
+[ -e "/run/netns/$ns" ] || { echo "node.sh: there is no node n$i" >&2; exit 1; }
+case $command in
+  exec)
+    init=$(init_in "$ns")
+    exec nsenter -t "$init" --uts --mount --net --pid --ipc -- "$@"
+    ;;
+  pid) init_in "$ns" ;;
+  cut) ip -n k8s-cp link set "veth-n$i" down ;;
+  mend) ip -n k8s-cp link set "veth-n$i" up ;;
+  kill) kill -9 "$(init_in "$ns")" ;;
+  poweroff)
+    init=$(init_in "$ns")
+    ip -n k8s-cp link set "veth-n$i" down
+    kill -9 "$init"
+    ;;
+  start)
+    ! init_in "$ns" >/dev/null 2>&1 || { echo "node.sh: node n$i runs already" >&2; exit 1; }
+    start_node "$i"
+    ;;
+  *) usage ;;
+esac

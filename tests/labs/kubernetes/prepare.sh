@@ -1,0 +1,95 @@
+#!/bin/bash
+# Gets what up.sh needs, once: the Kubernetes and etcd programs (built from the Go module registry, see build/go.mod; skipped where
+# they are in $BIN already) and, as root on Debian, containerd, runc and CNI plugins (unpacked, not installed) and three images.
+set -euo pipefail
+LAB_NAME=kubernetes
+. "$(dirname "$(readlink -f "$0")")/env.sh"
+. "$W/../steps.sh"
+
+modules() { # go writes into a copy: the project's folder stays as it is
+  rm -rf "$LAB/build"
+  cp -r "$W/build" "$LAB/build"
+  cd "$LAB/build"
+  local packages=(./etcd)
+  for p in $PROGRAMS; do packages+=("k8s.io/kubernetes/cmd/$p"); done
+  nice -n 19 go list -deps "${packages[@]}" >/dev/null
+}
+build() { # build PROGRAM
+  local package=k8s.io/kubernetes/cmd/$1 version=k8s.io/component-base/version v
+  [ "$1" != etcd ] || package=./etcd
+  cd "$LAB/build"
+  v=$(go list -m -f '{{.Version}}' k8s.io/kubernetes)
+  nice -n 19 go build -trimpath -o "$BIN/$1.new" \
+    -ldflags "-s -w -X $version.gitVersion=$v -X $version.gitMajor=1 -X $version.gitMinor=$(cut -d. -f2 <<<"$v")" "$package"
+  mv "$BIN/$1.new" "$BIN/$1"
+}
+clean_build() { # gigabytes that only another version would need
+  cp "$W/build/go.mod" "$BIN/go.mod"
+  cd "$LAB/build"
+  go clean -cache -modcache
+  rm -rf "$LAB/build" "$LAB/go"
+}
+runtime() {
+  rm -rf "$ROOT"
+  unpack "$ROOT.new" containerd runc libseccomp2 containernetworking-plugins busybox-static \
+    nftables libnftables1 libnftnl11 libmnl0 libxtables12 libjansson4 libedit2 libbsd0 libmd0 libgmp10
+  mv "$ROOT.new" "$ROOT"
+}
+image() { # image NAME:TAG TREE COMMAND...
+  python3 "$W/mkimage.py" "$2" "localhost/$1" "$IMG/${1%:*}.new" "${@:3}"
+  mv "$IMG/${1%:*}.new" "$IMG/${1%:*}.tar"
+}
+pause_image() {
+  mkdir -p "$IMG/tree/pause/bin"
+  cp "$ROOT/bin/busybox" "$IMG/tree/pause/bin/"
+  image pause:1 "$IMG/tree/pause" /bin/busybox sleep infinity
+}
+busybox_image() {
+  local t=$IMG/tree/busybox a
+  mkdir -p "$t"/{bin,dev,etc,proc,root,sys,tmp}
+  cp "$ROOT/bin/busybox" "$t/bin/"
+  for a in $("$t/bin/busybox" --list); do [ "$a" = busybox ] || ln -sf busybox "$t/bin/$a"; done
+  image busybox:1 "$t" /bin/sh
+}
+python_image() {
+  tree bookworm "$IMG/tree/python" python3,python3-venv,ca-certificates,fuse3
+  rm -rf "$IMG"/tree/python/{var/cache/apt,var/lib/apt/lists,usr/share/doc,usr/share/locale,usr/share/man}/*
+  image python:3.11 "$IMG/tree/python" /usr/bin/python3
+}
+
+begin
+mkdir -p "$BIN" "$IMG/tree"
+
+# the programs: all that a control plane without nodes needs
+if [ -f "$BIN/go.mod" ] && ! cmp -s "$BIN/go.mod" "$W/build/go.mod"; then # built here, from another version
+  for p in $PROGRAMS etcd; do rm -f "$BIN/$p"; done
+fi
+missing=
+for p in $PROGRAMS etcd; do [ -x "$BIN/$p" ] || missing="$missing $p"; done
+if [ -n "$missing" ]; then
+  minor=$(go env GOVERSION 2>/dev/null | sed -n 's/^go1\.\([0-9]*\).*/\1/p') || true
+  [ "${minor:-0}" -ge 21 ] || cannot "no Go 1.21 or newer to build Kubernetes with" \
+    "Install one (it fetches the version that build/go.mod names), or put $PROGRAMS and etcd into $BIN"
+  export GOTOOLCHAIN=auto GOFLAGS="-mod=mod -p=2" GOMAXPROCS=2 CGO_ENABLED=0 GOPATH=$LAB/go GOCACHE=$LAB/go/cache
+  step "fetch the Go modules" modules
+  for p in $missing; do step "build $p" build "$p"; done
+  step "remove the Go modules" clean_build
+else
+  have "programs"
+fi
+for c in openssl curl python3; do
+  command -v "$c" >/dev/null || cannot "no $c" "Install it"
+done
+
+# what nodes need
+is_debian || { say "control plane only (NODES=0): nodes are made from Debian packages, and this is not Debian"; exit 0; }
+if ! is_root || ! may_unshare; then
+  say "control plane only (NODES=0): nodes need a root that may make namespaces. Run it as root"
+  exit 0
+fi
+if [ -x "$ROOT/usr/bin/containerd" ]; then have "containerd, runc, CNI plugins"; else step "unpack containerd, runc, CNI plugins" runtime; fi
+for i in pause busybox python; do
+  if [ -f "$IMG/$i.tar" ]; then have "image $i"; else step "make image $i" "${i}_image"; fi
+done
+rm -rf "$IMG/tree"
+say "ready in $LAB"
