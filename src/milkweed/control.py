@@ -49,8 +49,8 @@ class Connection:
 
     def receive(self, timeout_s: float | None) -> dict[str, Any] | None:
         """The next message; None when the keeper has closed."""
-        self._socket.settimeout(timeout_s)
         try:
+            self._socket.settimeout(timeout_s)
             line = self._reader.readline(wire.MAX_LINE_BYTES)
         except TimeoutError as error:
             raise DeadlineError(f"the hosts' keeper did not answer within {timeout_s} s") from error
@@ -68,10 +68,14 @@ class Connection:
             if got.get("ev") == answer:
                 return got
 
-    def close(self) -> None:
-        """Let the connection go; the other side sees it at once."""
+    def hang_up(self) -> None:
+        """Tell the other side, and whoever reads here, that this is over."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Let the connection go; the other side sees it at once."""
+        self.hang_up()
         self._reader.close()
         self._socket.close()
 
@@ -119,9 +123,10 @@ class Session:
 
     def close(self) -> None:
         """End the presence."""
-        self._connection.close()
+        self._connection.hang_up()
         if threading.current_thread() is not self._thread:
             self._thread.join(1.0)
+        self._connection.close()
 
 
 def run_command(

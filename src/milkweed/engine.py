@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import os
 import sys
@@ -22,6 +23,10 @@ from monarch import actor as _monarch  # noqa: E402
 from monarch.actor import Actor, HostMesh, ProcMesh, default_bootstrap_cmd  # noqa: E402
 from monarch.config import configure  # noqa: E402
 
+# Private: the engine reads the paths of certificates once, when it is imported, and has no public way to be
+# told later. A test fails when the name moves.
+from monarch._rust_bindings.monarch_hyperactor.config import reload_config_from_env  # noqa: E402
+
 if TYPE_CHECKING:
     from monarch.actor import Point
 
@@ -41,7 +46,8 @@ class Hosts(HostMesh):
     """The engine's HostMesh, on which actors can be spawned directly and procs start from a warm parent."""
 
     _milkweed_mesh: str
-    _milkweed_env: Mapping[str, str]
+    _milkweed_env: Mapping[str, str] | None
+    """What procs carry for the keeper; None where hosts have no keeper."""
 
     def spawn(self, name: str, actor_class: type[Actor], *args: Any, **kwargs: Any) -> Any:
         """Spawn one actor on a new proc of every host."""
@@ -59,7 +65,7 @@ class Hosts(HostMesh):
 
         A command or a binding of your own is passed on as it is: such procs start as fresh interpreters.
         """
-        if bootstrap_command is None and proc_bind is None:
+        if bootstrap_command is None and proc_bind is None and self._milkweed_env is not None:
             bootstrap_command = make_bootstrap(self._milkweed_env)
         procs = super().spawn_procs(per_host, bootstrap, name, proc_bind, bootstrap_command)
         _remember(procs)
@@ -71,7 +77,12 @@ class Hosts(HostMesh):
         return adopt(super()._new_with_shape(shape), self._milkweed_mesh, self._milkweed_env)
 
 
-def adopt(mesh: HostMesh, name: str, env: Mapping[str, str]) -> Hosts:
+def adopt_foreign(mesh: Any, name: str) -> Any:
+    """Give a mesh that somebody else attached what all of ours have; anything else is passed on."""
+    return adopt(mesh, name, None) if type(mesh) is HostMesh else mesh
+
+
+def adopt(mesh: HostMesh, name: str, env: Mapping[str, str] | None) -> Hosts:
     """Make a mesh of the engine one of ours, in place."""
     mesh.__class__ = Hosts
     made: Any = mesh
@@ -104,10 +115,9 @@ def own_path() -> list[str]:
     ]
 
 
-def client_environment(client: str, run: str = "") -> dict[str, str]:
+def client_environment(client: str) -> dict[str, str]:
     """What procs of this client carry, so that they can be told from those of others."""
-    env = {wire.CLIENT_ENV: client}
-    return {**env, wire.RUN_ENV: run} if run else env
+    return {wire.CLIENT_ENV: client}
 
 
 def attach(meshes: Mapping[str, Sequence[Host]], *, client: str) -> dict[str, Hosts]:
@@ -129,8 +139,14 @@ def attach(meshes: Mapping[str, Sequence[Host]], *, client: str) -> dict[str, Ho
 
 def own_host(names: Sequence[str], *, run: str, client: str) -> dict[str, Hosts]:
     """This process's own host, under every name."""
-    env = client_environment(client, run)
-    return {name: adopt(_monarch.this_host().slice(), name, env) for name in names}
+    env = {**client_environment(client), wire.RUN_ENV: run}
+    return {name: adopt(_own_host(), name, {**env, wire.HOST_ENV: f"{name}/0"}) for name in names}
+
+
+def _own_host() -> HostMesh:
+    """A mesh object of its own each time: what is adopted must not be shared with the engine."""
+    mesh = _monarch.this_host()
+    return copy.copy(mesh)
 
 
 def _use_transport(addresses: Sequence[str]) -> None:
@@ -146,8 +162,9 @@ def _use_transport(addresses: Sequence[str]) -> None:
                 f"this process already talks to hosts over {_transport}, and these need {transport}",
                 hint="use one transport for all jobs of a program, or a program per job",
             )
-        if not _transport and transport != "ipc":
-            _monarch.enable_transport(transport)
+        if not _transport and transport == "tls":
+            # Hosts dial back: on loopback, under the name that the client's certificate carries.
+            _monarch.enable_transport("tls://localhost:0")
         _transport = transport
 
 
@@ -160,6 +177,7 @@ def use_credentials(environment: Mapping[str, str]) -> None:
             hint="a program can use one job with certificates; run the other in a second program",
         )
     os.environ.update(environment)
+    reload_config_from_env()
 
 
 def give_up_on_lost_hosts() -> None:

@@ -28,7 +28,7 @@ from ..spec import JobSpec, suggest
 from ..state import DEFAULT_PATH, Record, StateFile
 from ..status import Liveness, Status
 from ..worker.wire import STATE_ENV
-from . import lifecycle
+from . import hooks, lifecycle
 from .connection import Connection
 from .progress import Progress
 from .services import ServiceMethods
@@ -67,12 +67,12 @@ class JobTrait(ServiceMethods):
     @property
     def spec(self) -> JobSpec:
         """The declaration as a value, with the services that were enabled."""
-        if self._spec is None:
+        if self._spec is None and not hooks.is_hooked(self):
             raise SpecError(f"{type(self).__name__} declares nothing", hint="call super().__init__()")
-        return replace(self._spec, services=self._services)
+        return replace(self._spec or hooks.make_spec(self), services=self._services)
 
     def _backend(self) -> Backend:
-        return load_backend(self.spec.backend)
+        return hooks.HookBackend(self) if hooks.is_hooked(self) else load_backend(self.spec.backend)
 
     @property
     def on_change(self) -> str | None:
@@ -109,7 +109,10 @@ class JobTrait(ServiceMethods):
 
         With `client_script`, that program is run as the client inside the allocation, detached from this one.
         """
-        script = make_client_command(client_script) if client_script is not None else ()
+        script: tuple[str, ...] = ()
+        if client_script is not None:
+            hooked = hooks.is_hooked(self)
+            script = (client_script,) if hooked else make_client_command(client_script)
         self._apply(None, keep=bool(script), client_script=script)
 
     def _apply(
@@ -133,9 +136,14 @@ class JobTrait(ServiceMethods):
         return plan.action
 
     def _matched(self, observed: Observed, record: Record | None) -> Observed:
-        """A place for jobs that compare declarations in their own way."""
-        del record
-        return observed
+        """Jobs with hooks compare declarations in their own way: by `can_run`."""
+        if not hooks.is_hooked(self) or record is None or record.handle is None:
+            return observed
+        if not observed.status or not observed.status.liveness.alive:
+            return observed
+        if hooks.HookBackend(self).restore(record.handle).can_run(self):
+            return replace(observed, spec=self.spec)
+        return replace(observed, spec=replace(self.spec, options={"can_run": "another declaration"}))
 
     def _replace_failed(self, plan: Plan, observed: Observed, wish: lifecycle.Wish) -> Plan:
         """An allocation with a lost host is not what was declared."""
@@ -350,12 +358,16 @@ class JobTrait(ServiceMethods):
     def _record(self) -> Record:
         if self._held:
             return self._held.record
-        return Record(spec=self.spec, job_class=class_path(type(self)))
+        attributes = hooks.encode(self) if hooks.is_hooked(self) else {}
+        return Record(spec=self.spec, job_class=class_path(type(self)), attributes=attributes)
 
     @classmethod
     def _from_record(cls, record: Record, file: StateFile) -> JobTrait:
         """The job that a record was made of, holding its allocation."""
         job = cls.__new__(cls)
+        if hooks.is_hooked(job):
+            state = (record.handle or {}).get("attributes") or record.attributes
+            job = hooks.decode(cls, state)
         job._spec = record.spec
         job._services = record.spec.services
         if record.apply_id is not None:

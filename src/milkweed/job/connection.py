@@ -10,6 +10,7 @@ import time
 import uuid
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from ..backends.base import Backend, Connects, Handle
@@ -73,9 +74,9 @@ class Connection:
         from .. import engine
 
         if credentials := self._handle.get("credentials"):
-            from ..pki import engine_environment, load_credentials
+            from ..pki import Credentials, engine_environment
 
-            engine.use_credentials(engine_environment(load_credentials(credentials)))
+            engine.use_credentials(engine_environment(Credentials.of_folder(Path(credentials))))
         cut = cut_hosts(self._spec.sizes, self._wait_ready(deadline_s))
         self.meshes = engine.attach(cut, client=self.client)
         return self.meshes

@@ -310,6 +310,8 @@ class Fleet:
 
 
 def _execute(argv: list[str], env: Mapping[str, str]) -> int:
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # as a shell would start it; Python ignores it
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
         os.execvpe(argv[0], argv, dict(env))
     except OSError as error:

@@ -7,6 +7,7 @@ import os
 import random
 import runpy
 import signal
+import socket
 import sys
 from collections.abc import Mapping
 from typing import Any
@@ -29,7 +30,7 @@ def die_with_parent() -> None:
 def become(env: Mapping[str, str], cwd: str, out_fd: int, err_fd: int, keep_fd: int = -1) -> int:
     """Turn a fresh fork into its own process: signals, files, environment, folder, randomness."""
     signal.set_wakeup_fd(-1)
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD, signal.SIGPIPE):
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD):
         signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     null = os.open(os.devnull, os.O_RDONLY)
@@ -48,16 +49,26 @@ def become(env: Mapping[str, str], cwd: str, out_fd: int, err_fd: int, keep_fd: 
 
 def serve_host(host: Mapping[str, Any], ready_fd: int) -> int:
     """Serve the engine as one host; tell the keeper the address once it is served."""
-    from monarch.actor import enable_transport, start_worker_loop_forever
+    # The engine puts the sockets of its procs into a folder of its own making: closed to others.
+    os.umask(0o077)
+    from monarch.actor import start_worker_loop_forever
 
-    transport = host.get("transport", "ipc")
-    if transport != "ipc":
-        enable_transport(transport)
-    future = start_worker_loop_forever(address=host["address"], ca="trust_all_connections")
-    os.write(ready_fd, json.dumps({"address": host["address"]}).encode())
+    served, dialled = _choose_address(host)
+    future = start_worker_loop_forever(address=served, ca="trust_all_connections")
+    os.write(ready_fd, json.dumps({"address": dialled}).encode())
     os.close(ready_fd)
     future.get()
     return 0
+
+
+def _choose_address(host: Mapping[str, Any]) -> tuple[str, str]:
+    """What the engine serves and what clients dial; a port is taken here, never chosen beforehand."""
+    if host["transport"] == "ipc":
+        return host["address"], host["address"]
+    listener = socket.create_server(("127.0.0.1", 0))
+    port = listener.getsockname()[1]
+    scheme = host["transport"]
+    return f"{scheme}://localhost:fd{listener.detach()}", f"{scheme}://localhost:{port}"
 
 
 def run_proc() -> int:
