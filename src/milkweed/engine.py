@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import functools
 import os
 import sys
 import threading
+import time
+from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -68,13 +71,24 @@ class Hosts(HostMesh):
         if bootstrap_command is None and proc_bind is None and self._milkweed_env is not None:
             bootstrap_command = make_bootstrap(self._milkweed_env)
         procs = super().spawn_procs(per_host, bootstrap, name, proc_bind, bootstrap_command)
-        _remember(procs)
+        procs.__class__ = Procs
+        _procs.append(procs)
         return procs
 
     # The engine makes slices and renamed meshes by naming its own class, so they would lose `spawn`.
     # Private, and covered by a test that fails when it moves.
     def _new_with_shape(self, shape: Any) -> Hosts:
         return adopt(super()._new_with_shape(shape), self._milkweed_mesh, self._milkweed_env)
+
+
+class Procs(ProcMesh):
+    """The engine's ProcMesh, which remembers its actors so that a program's end can wait for them."""
+
+    def spawn(self, name: str, Class: type[Actor], *args: Any, **kwargs: Any) -> Any:  # noqa: N803  the engine's word
+        """Spawn an actor on every proc, as the engine does."""
+        actors: Any = super().spawn(name, Class, *args, **kwargs)
+        _actors.append(actors)
+        return actors
 
 
 def adopt_foreign(mesh: Any, name: str) -> Any:
@@ -186,20 +200,28 @@ def give_up_on_lost_hosts() -> None:
 
 
 _procs: list[ProcMesh] = []
-
-
-def _remember(procs: ProcMesh) -> None:
-    _procs.append(procs)
+_actors: deque[Any] = deque(maxlen=1024)
+_SEND_GRACE_S = 0.05
+"""Calls made before their actors were spawned are sent in the moment after; nothing public tells when."""
 
 
 def stop_procs(timeout_s: float) -> None:
-    """Let all procs of this client finish what they were told, then end."""
-    for procs in _procs:
-        try:
-            procs.stop().get(timeout=timeout_s)
-        except Exception:  # noqa: BLE001, S112  the client is leaving; what is left is reaped with it
-            continue
+    """Let all procs of this client do what they were told so far, then end them."""
+    deadline_s = time.monotonic() + timeout_s
+    for actors in _actors:
+        _settle(actors.initialized, deadline_s)
+    if _actors:
+        time.sleep(_SEND_GRACE_S)
+    for stopping in [procs.stop() for procs in _procs]:
+        _settle(stopping, deadline_s)
     _procs.clear()
+    _actors.clear()
+
+
+def _settle(future: Any, deadline_s: float) -> None:
+    """Wait for the engine; the client is leaving, and whatever fails now is reaped with it."""
+    with contextlib.suppress(Exception):
+        future.get(timeout=max(0.01, deadline_s - time.monotonic()))
 
 
 def actor_api() -> Any:

@@ -16,9 +16,15 @@ from typing import Any, ClassVar
 
 from .. import identity
 from ..control import Connection
-from ..errors import BackendError, DeadlineError, StateForeignError, UnreachableError
+from ..errors import (
+    BackendError,
+    DeadlineError,
+    MilkweedError,
+    StateForeignError,
+    UnreachableError,
+)
 from ..hosts import Host
-from ..logs import follow_files
+from ..logs import follow_files, read_tail
 from ..options import PROCESS_OPTIONS, OptionField
 from ..pki import ensure_private_folder
 from ..spec import JobSpec
@@ -62,13 +68,14 @@ class ProcessBackend:
             start = make_start(request, run, hosts=self._has_hosts)
             ensure_credentials(start, run, request.apply_id)
             _save(run / wire.START_FILE, start)
-            pid = _start_keeper(request.spec.options.get("python_exe") or sys.executable, run, lock_fd)
+            python = request.spec.options.get("python_exe") or sys.executable
+            keeper = _start_keeper(python, run, lock_fd)
+            _save(run / wire.KEEPER_FILE, keeper)
+        except MilkweedError:
+            shutil.rmtree(run, ignore_errors=True)
+            raise
         finally:
             os.close(lock_fd)
-        keeper = identity.process(pid)
-        if keeper is None:
-            raise _never_started(run)
-        _save(run / wire.KEEPER_FILE, keeper)
         return self._handle(run, keeper, start)
 
     _has_hosts: ClassVar[bool] = True
@@ -199,20 +206,19 @@ def _control(run: Path) -> str:
     return f"unix://{run / wire.CONTROL_SOCKET}"
 
 
-def _start_keeper(python: str, run: Path, lock_fd: int) -> int:
+def _start_keeper(python: str, run: Path, lock_fd: int) -> dict[str, Any]:
     """Start the keeper in a session of its own; it inherits the lock, and holds it as long as it lives."""
-    log = os.open(run / wire.LOG_FOLDER / "keeper.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    log_path = run / wire.LOG_FOLDER / "keeper.log"
+    log = os.open(log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     null = os.open(os.devnull, os.O_RDONLY)
     try:
-        return os.posix_spawn(
+        pid = os.posix_spawn(
             python,
             [python, "-m", "milkweed.worker", str(run)],
             _environment(),
             file_actions=[
-                (os.POSIX_SPAWN_DUP2, null, 0),
-                (os.POSIX_SPAWN_DUP2, log, 1),
-                (os.POSIX_SPAWN_DUP2, log, 2),
-                (os.POSIX_SPAWN_DUP2, lock_fd, 3),
+                (os.POSIX_SPAWN_DUP2, fd, number)
+                for number, fd in enumerate((null, log, log, lock_fd))
             ],
             setsid=True,
             setsigdef=[signal.SIGPIPE, signal.SIGINT, signal.SIGTERM],
@@ -225,6 +231,13 @@ def _start_keeper(python: str, run: Path, lock_fd: int) -> int:
     finally:
         os.close(log)
         os.close(null)
+    keeper = identity.process(pid)
+    if keeper is None:
+        raise BackendError(
+            f"the hosts' keeper, started with {python}, ended at once",
+            seen=read_tail(log_path) or "it wrote nothing",
+        )
+    return keeper
 
 
 def _environment() -> dict[str, str]:
@@ -250,27 +263,13 @@ def _is_locked(run: Path) -> bool:
         os.close(fd)
 
 
-def _tail(path: Path, lines: int = 20) -> str:
-    try:
-        return "\n".join(path.read_text(errors="replace").splitlines()[-lines:])
-    except OSError:
-        return ""
-
-
-def _never_started(run: Path) -> BackendError:
-    return BackendError(
-        "the hosts' keeper ended at once",
-        seen=_tail(run / wire.LOG_FOLDER / "keeper.log") or "it wrote nothing",
-    )
-
-
 def _ended(run: Path, handle: Handle) -> Status:
     if handle["keeper"]["boot_id"] != identity.boot_id():
         return Status(liveness=Liveness.ENDED, reason="this machine was restarted since")
     try:
         ended = json.loads((run / wire.ENDED_FILE).read_text())
     except (OSError, ValueError):
-        tail = _tail(run / wire.LOG_FOLDER / "keeper.log")
+        tail = read_tail(run / wire.LOG_FOLDER / "keeper.log")
         reason = "its keeper ended without leaving a reason"
         return Status(liveness=Liveness.ENDED, reason=f"{reason}: {tail}" if tail else reason)
     return Status(

@@ -23,7 +23,7 @@ def make_start(request: Request, run: Path, *, hosts: bool) -> dict[str, Any]:
         "cwd": os.getcwd(),
         "logs": os.path.abspath(logs),
         "credentials": "",
-        "forget": [str(folder_of(request.apply_id))],
+        "record_folder": str(folder_of(request.apply_id)),
         "hosts": _make_hosts(spec, run, os.path.abspath(logs)) if hosts else [],
         "batch": _make_batch(request),
     }

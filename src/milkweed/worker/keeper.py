@@ -101,10 +101,12 @@ class Keeper:
     def _leave(self) -> None:
         """Without a record nobody looks here again: leave nothing. With one, leave the reason and the logs."""
         if not self.lease.keep:
-            for folder in (self.run, *map(Path, self.start["forget"])):
+            record = Path(self.start["record_folder"])
+            for folder in (self.run, record):
                 shutil.rmtree(folder, ignore_errors=True)
+            for folder in (self.run.parent, record.parent, record.parent.parent):
                 with contextlib.suppress(OSError):
-                    folder.parent.rmdir()
+                    folder.rmdir()  # only when nothing else is in it
             return
         ended = {"reason": self.reason, "exit_code": self.exit_code, "at": time.time()}
         temporary = self.run / f"{wire.ENDED_FILE}.new"

@@ -51,7 +51,13 @@ def serve_host(host: Mapping[str, Any], ready_fd: int) -> int:
     """Serve the engine as one host; tell the keeper the address once it is served."""
     # The engine puts the sockets of its procs into a folder of its own making: closed to others.
     os.umask(0o077)
-    from monarch.actor import start_worker_loop_forever
+    try:
+        from monarch.actor import start_worker_loop_forever
+    except ImportError as error:
+        raise SystemExit(
+            f"the engine cannot be imported by {sys.executable}: {error}\n"
+            f"install it there: {sys.executable} -m pip install torchmonarch"
+        ) from error
 
     served, dialled = _choose_address(host)
     future = start_worker_loop_forever(address=served, ca="trust_all_connections")

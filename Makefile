@@ -1,0 +1,80 @@
+# Needs GNU make and a Python 3.11, 3.12 or 3.13 with venv and pip; everything else goes into .venv.
+# pip's own settings (PIP_INDEX_URL, pip.conf, ...) are respected.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-builtin-rules
+.SUFFIXES:
+
+# The engine has wheels for Python up to 3.13. A candidate must really start: a shim may have nothing behind it.
+CANDIDATES := python3.13 python3.12 python3.11 python3
+FITS := import ensurepip, sys, venv; sys.exit(not (3, 11) <= sys.version_info < (3, 14))
+PYTHON ?= $(shell for c in $(CANDIDATES); do "$$c" -c '$(FITS)' >/dev/null 2>&1 && echo "$$c" && break; done)
+
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install
+
+# A new release of a linter brings new rules: pinned, so that the same commit is judged alike every day.
+# Pyright brings its own Node.js this way.
+LINTERS := codespell==2.4.* import-linter==2.16 'pyright[nodejs]==1.1.414' ruff==0.17.*
+
+# What starts real processes runs one test at a time (tests/gates/conftest.py), beside the rest.
+PYTEST := $(BIN)/python -m pytest
+PYTEST_ARGS ?= -n 2 --dist loadgroup
+
+.PHONY: help
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: demo
+demo: $(VENV)/.milkweed ## run the demonstration on this machine
+	$(BIN)/python examples/demo.py
+
+.PHONY: test
+test: lint ## lint, then every test; what this machine lacks is skipped, with the reason
+	$(PYTEST) $(PYTEST_ARGS) -rs
+
+.PHONY: lint
+lint: $(VENV)/.dev ## format, rules, types, import rings, spelling
+	$(BIN)/ruff format --check --quiet .
+	$(BIN)/ruff check .
+	$(BIN)/lint-imports
+	$(BIN)/codespell
+	$(BIN)/pyright --pythonpath $(BIN)/python
+
+.PHONY: docs
+docs: $(VENV)/.dev ## check every link, and run every example
+	$(PYTEST) -rs tests/gates/test_docs.py $(wildcard tests/docs tests/*/test_*_docs.py)
+
+.PHONY: labs
+labs: ## get what a real Slurm and a real Kubernetes on this machine need, once
+	tests/labs/prepare.sh
+
+.PHONY: bench
+bench: $(VENV)/.milkweed ## run every measurement of bench/
+	@for file in bench/*.py; do echo "== $$file"; $(BIN)/python "$$file"; done
+
+.PHONY: clean
+clean: ## remove the virtual environment, caches and builds; the labs stay
+	rm -rf $(VENV) dist .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	find src tests bench examples docs -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
+
+$(VENV)/bin/python:
+	@[ -n "$(PYTHON)" ] || { echo "no Python >= 3.11 and < 3.14 with venv and pip among: $(CANDIDATES)." \
+	  "Install one (Debian: apt-get install python3-venv), or say make PYTHON=..." >&2; exit 1; }
+	@echo "making $(VENV) with $$($(PYTHON) --version)"
+	@$(PYTHON) -m venv --clear $(VENV)
+	@$(PIP) --upgrade 'pip>=25.1'
+
+# In place when pyproject.toml changed; `make clean` for a fresh one.
+$(VENV)/.milkweed: pyproject.toml | $(VENV)/bin/python
+	@echo "installing milkweed into $(VENV)"
+	@$(PIP) --editable .
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml Makefile $(VENV)/.milkweed
+	@echo "installing the development tools into $(VENV)"
+	@$(PIP) --group dev $(LINTERS)
+	@touch $@

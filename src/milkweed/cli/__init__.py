@@ -1,0 +1,12 @@
+"""The command line: `milkweed plan`, `apply`, `status`, `logs`, `exec`, `run`, `kill` and what helps beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run one command; ends with SystemExit, whose code is the command's."""
+    from .app import app
+
+    app(args=argv, prog_name="milkweed")

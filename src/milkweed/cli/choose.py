@@ -1,0 +1,148 @@
+"""Which job a person means: a job file, a recorded job by name or id, or the one of this folder."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..errors import MilkweedError, NotAppliedError
+from ..registry import Entry, load_entries
+from ..spec import suggest
+from ..state import DEFAULT_PATH, StateFile
+from ..worker.wire import STATE_ENV
+from .render import SHORT_ID, render_age, render_table
+
+if TYPE_CHECKING:
+    from ..jobfile import JobFile
+
+MIN_ID = 4
+"""Shorter words are never taken for the beginning of an id: a slip must not name a job."""
+JOBFILE_SUFFIXES = (".yaml", ".yml")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chosen:
+    """The job a person means, as far as files tell."""
+
+    name: str
+    backend: str
+    file: StateFile
+    """Where its record is, or will be."""
+    jobfile: JobFile | None = None
+    entry: Entry | None = None
+
+
+def choose(job: str | None) -> Chosen:
+    """Find the job that a word names, or without one the job of this place."""
+    if job is None:
+        return _choose_here()
+    # Another job than the one this program may have been started for is meant.
+    os.environ.pop(STATE_ENV, None)
+    if not _is_path(job):
+        return of_entry(find_entry(job))
+    return of_record(StateFile(job)) if job.endswith(".json") else of_jobfile(Path(job))
+
+
+def _is_path(job: str) -> bool:
+    return os.sep in job or job.endswith(JOBFILE_SUFFIXES) or Path(job).is_file()
+
+
+def _choose_here() -> Chosen:
+    from ..jobfile import FILE_NAMES, find_jobfile
+
+    if inside := os.environ.get(STATE_ENV):
+        return of_record(StateFile(inside))
+    if found := find_jobfile(Path()):
+        return of_jobfile(found)
+    if Path(DEFAULT_PATH).is_file():
+        return of_record(StateFile(DEFAULT_PATH))
+    entries = list(load_entries())
+    if len(entries) == 1:
+        return of_entry(entries[0])
+    looked = f"no {' or '.join(FILE_NAMES)} and no {DEFAULT_PATH} in this folder"
+    if entries:
+        raise MilkweedError(
+            f"{len(entries)} jobs are recorded, and none was named",
+            seen=f"{looked}\n{render_entries(entries)}",
+            hint="name one of them, or its id",
+        )
+    raise NotAppliedError(
+        "there is no job here",
+        seen=f"{looked}, and no job is recorded",
+        hint="`milkweed init` writes a job file",
+    )
+
+
+def of_jobfile(path: Path) -> Chosen:
+    """The job that a file declares; its record lies beside the file, under the job's name."""
+    from ..jobfile import load_jobfile
+
+    found = load_jobfile(path)
+    record = path.absolute().parent / Path(DEFAULT_PATH).parent / f"{found.spec.name}.json"
+    return Chosen(
+        name=found.spec.name, backend=found.spec.backend, file=StateFile(record), jobfile=found
+    )
+
+
+def of_record(file: StateFile) -> Chosen:
+    """The job that a state file records."""
+    record = file.load()
+    if record is None:
+        raise NotAppliedError(
+            f"there is no job recorded at {file.path}", hint="`milkweed ls` lists recorded jobs"
+        )
+    return Chosen(name=record.spec.name, backend=record.spec.backend, file=file)
+
+
+def of_entry(entry: Entry) -> Chosen:
+    """A recorded job."""
+    return Chosen(name=entry.name, backend=entry.backend, file=entry.state_file(), entry=entry)
+
+
+def find_entry(word: str) -> Entry:
+    """The recorded job of that name, or with that beginning of an id."""
+    entries = list(load_entries())
+    found = [entry for entry in entries if entry.name == word]
+    if not found and len(word) >= MIN_ID:
+        found = [entry for entry in entries if entry.apply_id.startswith(word)]
+    return the_one(found, word) if found else _raise_missing(word, entries)
+
+
+def the_one(found: Sequence[Entry], word: str) -> Entry:
+    """The only entry of a list; an error that shows all when there are more."""
+    if len(found) == 1:
+        return found[0]
+    raise MilkweedError(
+        f"{len(found)} recorded jobs are called {word!r}",
+        seen=render_entries(found),
+        hint=f"name one by its id, such as {found[-1].apply_id[:SHORT_ID]}",
+    )
+
+
+def _raise_missing(word: str, entries: Sequence[Entry]) -> Entry:
+    names = sorted({entry.name for entry in entries})
+    raise NotAppliedError(
+        f"no job called {word!r} is recorded, and there is no such job file",
+        hint=suggest(word, names) if names else "`milkweed ls` lists recorded jobs: there are none",
+    )
+
+
+def render_entries(entries: Sequence[Entry]) -> str:
+    """Entries one below the other, with what tells them apart."""
+    now = time.time()
+    return render_table(
+        [
+            (
+                entry.apply_id[:SHORT_ID],
+                entry.name,
+                entry.backend,
+                render_age(now - entry.created),
+                entry.state_path,
+            )
+            for entry in entries
+        ]
+    )

@@ -1,0 +1,102 @@
+"""`kill`: ending allocations, with their records or without."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ...errors import BackendError, MilkweedError
+from ..arguments import JobArgument
+from ..edge import say
+
+if TYPE_CHECKING:
+    from ...backends.base import Backend
+    from ..look import Allocation
+
+
+def kill(
+    ctx: typer.Context,
+    job: JobArgument = None,
+    everything: Annotated[bool, typer.Option("--all", help="End all recorded jobs.")] = False,
+) -> None:
+    """End a job's allocation and all that runs on it, and forget it. Gone already is fine."""
+    from ..choose import choose
+    from ..look import load_allocation
+
+    if everything and job is not None:
+        ctx.fail("give a JOB or --all, not both")
+    if everything:
+        kill_all()
+        return
+    chosen = choose(job)
+    found = load_allocation(chosen)
+    if found is None:
+        say(f"job {chosen.name!r} has no allocation: nothing to end")
+        return
+    end(found)
+    typer.echo(f"killed {found.name} ({found.short_id})")
+
+
+def kill_all() -> None:
+    """End every recorded allocation; one that cannot be ended does not stop the others."""
+    from ...registry import load_entries
+    from ..look import of_entry
+
+    failed = 0
+    for entry in list(load_entries()):
+        found = of_entry(entry)
+        try:
+            end(found)
+        except MilkweedError as error:
+            say(f"{found.name} ({found.short_id}): {error}")
+            failed += 1
+        else:
+            typer.echo(f"killed {found.name} ({found.short_id})")
+    if failed:
+        raise typer.Exit(1)
+
+
+def end(found: Allocation) -> None:
+    """End an allocation and forget it; what nobody can be sure of is kept."""
+    if found.record is None:
+        _end_lost(found)
+        return
+    from ...job import lifecycle
+    from ..look import load_backend_of
+
+    backend = load_backend_of(found)
+    with found.file.lock():
+        # Looking first completes a record whose submission was cut short, and refuses another machine's.
+        record, _observed = lifecycle.observe(backend, found.record, None)
+        recorded = found.file.load()
+        same = recorded is not None and recorded.apply_id == found.apply_id
+        lifecycle.end(backend, record or found.record, found.file if same else None)
+
+
+def _end_lost(found: Allocation) -> None:
+    """Without a record, the id alone finds it."""
+    from ...registry import remove_entry
+
+    for backend in _candidates(found):
+        handle = backend.find(found.apply_id)
+        if handle is not None:
+            backend.cancel(handle)
+            break
+    remove_entry(found.apply_id)
+
+
+def _candidates(found: Allocation) -> list[Backend]:
+    """The backend that is listed, or all of them when the entry is damaged, too."""
+    from ...backends import backend_names, load_backend
+    from ..look import load_backend_of
+
+    if found.backend != "?":
+        return [load_backend_of(found)]
+    try:
+        return [load_backend(name) for name in backend_names()]
+    except BackendError as error:
+        raise BackendError(
+            f"the entry of allocation {found.apply_id} is damaged, and not every backend can be asked",
+            seen=str(error),
+        ) from error

@@ -1,0 +1,160 @@
+"""`status`, `ls` and `hosts`: reading, which changes nothing."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ..arguments import JobArgument, JsonOption
+from ..edge import say
+from ..render import print_json, render_age, render_table
+
+if TYPE_CHECKING:
+    from ...status import HostStatus
+    from ..look import Allocation, Seen
+
+TAIL_LINES = 20
+
+
+def ls(as_json: JsonOption = False) -> None:
+    """List the jobs of this user, and what their schedulers say of them."""
+    from ...registry import load_entries
+    from ..look import look_at_all, of_entry
+
+    found = look_at_all([of_entry(entry) for entry in load_entries()])
+    if as_json:
+        print_json({"jobs": [seen.to_json() for seen in found]})
+    elif not found:
+        say("no job is recorded")
+    else:
+        header = ("NAME", "BACKEND", "STATUS", "HOSTS", "AGE", "ID")
+        typer.echo(render_table([_row(seen) for seen in found], header, paint=2))
+
+
+def _row(seen: Seen) -> tuple[str, ...]:
+    found = seen.allocation
+    age = render_age(time.time() - found.created) if found.created else "?"
+    return (found.name, found.backend, seen.word, seen.host_count, age, found.short_id)
+
+
+def status(
+    job: JobArgument = None,
+    why: Annotated[
+        bool,
+        typer.Option("--why", help="Tell what happened, and show the logs of failed hosts."),
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Tell how a job and its hosts are."""
+    from ..choose import choose
+    from ..look import load_allocation, look
+
+    chosen = choose(job)
+    found = load_allocation(chosen)
+    if found is None:
+        _tell_none(chosen.name, chosen.backend, as_json=as_json)
+        return
+    seen = look(found)
+    if as_json:
+        print_json(_to_json(seen, why=why))
+        return
+    typer.echo(_summary(seen))
+    if rows := [_host_row(host) for host in seen.status.hosts]:
+        typer.echo(_indent(render_table(rows, paint=1), 2))
+    if why:
+        typer.echo(_render_why(seen))
+
+
+def _tell_none(name: str, backend: str, *, as_json: bool) -> None:
+    if as_json:
+        print_json({"name": name, "backend": backend, "status": None, "hosts": []})
+    else:
+        typer.echo(f"{name} on {backend}: not applied")
+
+
+def _to_json(seen: Seen, *, why: bool) -> dict[str, Any]:
+    data = seen.to_json()
+    if why:
+        from dataclasses import asdict
+
+        data["events"] = [asdict(event) for event in _events(seen.allocation)]
+        data["logs"] = {host.host: _tail(seen, host) for host in seen.status.failed_hosts}
+    return data
+
+
+def _summary(seen: Seen) -> str:
+    found = seen.allocation
+    lost = ", its record is lost" if found.lost else ""
+    age = render_age(time.time() - found.created)
+    described = seen.status.describe()
+    return f"{found.name} on {found.backend}: {described}{lost}, {age} old, id {found.short_id}"
+
+
+def _host_row(host: HostStatus) -> tuple[str, str, str]:
+    return (host.host, host.state.value, (host.reason.splitlines() or [""])[0])
+
+
+def _events(found: Allocation) -> list[Any]:
+    from ...events import Events
+
+    return Events(found.apply_id).load()
+
+
+def _render_why(seen: Seen) -> str:
+    events = "\n".join(str(event) for event in _events(seen.allocation)) or "none are recorded"
+    parts = ["  events", _indent(events, 4)]
+    for host in seen.status.failed_hosts:
+        lines = "\n".join(_tail(seen, host)) or "it wrote nothing"
+        parts += [f"  {host.host}: {_host_row(host)[2]}", _indent(lines, 4)]
+    return "\n".join(parts)
+
+
+def _tail(seen: Seen, host: HostStatus) -> list[str]:
+    """The last lines of a failed host's log: those its reason carries, or those that can be read."""
+    from collections import deque
+
+    from ...errors import MilkweedError
+    from ..look import load_backend_of
+
+    lines = host.reason.splitlines()[1:]
+    if lines or seen.handle is None:
+        return lines[-TAIL_LINES:]
+    try:
+        backend = load_backend_of(seen.allocation)
+        found = backend.logs(seen.handle, host.host, follow=False)
+        return list(deque((line.text for line in found), maxlen=TAIL_LINES))
+    except MilkweedError as error:
+        return [f"its log cannot be read: {error.what}"]
+
+
+def _indent(text: str, spaces: int) -> str:
+    return "\n".join(" " * spaces + line for line in text.splitlines())
+
+
+def hosts(job: JobArgument = None, as_json: JsonOption = False) -> None:
+    """List a job's hosts: where each one is and how it is reached."""
+    from ..choose import choose
+    from ..look import require_allocation, require_hosts
+
+    found = require_allocation(choose(job))
+    backend, handle, seen = require_hosts(found)
+    states = {host.host: host for host in seen.hosts}
+    listed = backend.hosts(handle)
+    if as_json:
+        data = [{**host.to_json(), "state": _state(states.get(host.label))} for host in listed]
+        print_json({"job": found.name, "hosts": data})
+        return
+    if not listed:
+        say(f"job {found.name!r} has no hosts of its own on {found.backend}")
+        return
+    rows = [
+        (host.label, _state(states.get(host.label)), host.name, host.address or "-")
+        for host in listed
+    ]
+    typer.echo(render_table(rows, ("HOST", "STATE", "NAME", "ADDRESS"), paint=1))
+
+
+def _state(host: HostStatus | None) -> str:
+    return host.state.value if host else "unknown"

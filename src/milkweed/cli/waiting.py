@@ -1,0 +1,56 @@
+"""Waiting until every host of a job is ready, without the engine."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ..errors import AllocationEndedError, DeadlineError, HostFailedError
+from ..status import Liveness, Status
+
+if TYPE_CHECKING:
+    from ..job.base import JobTrait
+
+FIRST_PAUSE_S = 0.01
+LONGEST_PAUSE_S = 2.0
+
+
+def wait_ready(
+    job: JobTrait,
+    timeout_s: float | None,
+    *,
+    sleep: Callable[[float], None] = time.sleep,
+    clock: Callable[[], float] = time.monotonic,
+) -> Status:
+    """Wait until every host is ready; the first that fails ends the wait, and nothing is cancelled."""
+    from ..job.progress import Progress
+
+    name = job.spec.name
+    progress = Progress(f"waiting for the hosts of job {name!r}", clock=clock)
+    pause_s = FIRST_PAUSE_S
+    while not (status := job.status()).ready:
+        _raise_over(status, name)
+        progress.see(status.describe())
+        if timeout_s is not None and progress.waited_s >= timeout_s:
+            raise DeadlineError(
+                f"the hosts of job {name!r} were not ready after {timeout_s:g} s",
+                seen=status.describe(),
+                hint="nothing was cancelled: `milkweed apply` goes on waiting, `milkweed kill` ends it",
+            )
+        sleep(pause_s)
+        pause_s = min(pause_s * 1.5, LONGEST_PAUSE_S)
+    return status
+
+
+def _raise_over(status: Status, name: str) -> None:
+    if status.liveness is Liveness.ENDED:
+        raise AllocationEndedError(f"the allocation of job {name!r} has ended", seen=status.reason)
+    if failed := status.failed_hosts:
+        reason, *tail = failed[0].reason.splitlines() or ["no reason was given"]
+        others = f" ({len(failed) - 1} more failed)" if len(failed) > 1 else ""
+        raise HostFailedError(
+            f"host {failed[0].host} did not start: {reason}{others}",
+            seen="\n".join(tail),
+            hint="`milkweed status --why` tells more; `milkweed kill` ends the others",
+        )

@@ -1,0 +1,42 @@
+"""Every test has a home of its own: no test finds or leaves a user's jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from milkweed.backends.fake import FakeScheduler, use_scheduler
+from milkweed.testing import FakeClock
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of this test's records."""
+    folder = tmp_path / "milkweed-home"
+    monkeypatch.setenv("MILKWEED_HOME", str(folder))
+    monkeypatch.delenv("MILKWEED_STATE", raising=False)
+    return folder
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty working folder."""
+    path = tmp_path / "work"
+    path.mkdir()
+    monkeypatch.chdir(path)
+    return path
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    """Time that passes only when somebody sleeps."""
+    return FakeClock()
+
+
+@pytest.fixture
+def world() -> Iterator[FakeScheduler]:
+    """The scheduler that `fake` jobs of this test talk to."""
+    with use_scheduler() as scheduler:
+        yield scheduler
