@@ -1,4 +1,4 @@
-"""The command line: `milkweed plan`, `apply`, `status`, `logs`, `exec`, `run`, `kill` and what helps beside them."""
+"""The command line: plan, apply, look, run on hosts, kill."""
 
 from __future__ import annotations
 

@@ -52,7 +52,34 @@ def _is_path(job: str) -> bool:
 
 
 def _choose_here() -> Chosen:
-    from ..jobfile import FILE_NAMES, find_jobfile
+    if (here := find_here()) is not None:
+        return here
+    entries = list(load_entries())
+    if len(entries) == 1:
+        return of_entry(entries[0])
+    if not entries:
+        raise make_nothing_error()
+    raise MilkweedError(
+        f"{len(entries)} jobs are recorded, and none was named",
+        seen=render_entries(entries),
+        hint="name one of them, or its id",
+    )
+
+
+def choose_all(job: str | None) -> list[Chosen]:
+    """The same for reads, which may be about several: without a job here, all recorded ones."""
+    if job is not None:
+        return [choose(job)]
+    if (here := find_here()) is not None:
+        return [here]
+    if found := [of_entry(entry) for entry in load_entries()]:
+        return found
+    raise make_nothing_error()
+
+
+def find_here() -> Chosen | None:
+    """The job this program was started for, or the one that this folder declares or records."""
+    from ..jobfile import find_jobfile
 
     if inside := os.environ.get(STATE_ENV):
         return of_record(StateFile(inside))
@@ -60,19 +87,17 @@ def _choose_here() -> Chosen:
         return of_jobfile(found)
     if Path(DEFAULT_PATH).is_file():
         return of_record(StateFile(DEFAULT_PATH))
-    entries = list(load_entries())
-    if len(entries) == 1:
-        return of_entry(entries[0])
-    looked = f"no {' or '.join(FILE_NAMES)} and no {DEFAULT_PATH} in this folder"
-    if entries:
-        raise MilkweedError(
-            f"{len(entries)} jobs are recorded, and none was named",
-            seen=f"{looked}\n{render_entries(entries)}",
-            hint="name one of them, or its id",
-        )
-    raise NotAppliedError(
+    return None
+
+
+def make_nothing_error() -> NotAppliedError:
+    """The error when there is no job to be meant."""
+    from ..jobfile import FILE_NAMES
+
+    looked_for = ", ".join((*FILE_NAMES, DEFAULT_PATH))
+    return NotAppliedError(
         "there is no job here",
-        seen=f"{looked}, and no job is recorded",
+        seen=f"this folder has none of {looked_for}, and no job is recorded",
         hint="`milkweed init` writes a job file",
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
 from typing import Any
 
 import typer
@@ -34,8 +34,8 @@ def say(text: str) -> None:
 
 
 @contextlib.contextmanager
-def reported() -> Iterator[None]:
-    """Turn errors into `milkweed: …` on stderr and an exit code; with MILKWEED_DEBUG=1 they pass."""
+def reported() -> Generator[None]:
+    """Turn errors into lines on stderr and an exit code; MILKWEED_DEBUG=1 lets them pass."""
     try:
         yield
         sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""Looking at recorded allocations: where they are, what their schedulers say; nothing is changed by it."""
+"""Looking at recorded allocations: where they are, what their schedulers say. Changes nothing."""
 
 from __future__ import annotations
 
@@ -64,7 +64,11 @@ class Seen:
     @property
     def word(self) -> str:
         """Its liveness, and whether its record is lost."""
-        return f"{self.status.liveness} (record lost)" if self.allocation.lost else self.status.liveness
+        return (
+            f"{self.status.liveness} (record lost)"
+            if self.allocation.lost
+            else self.status.liveness
+        )
 
     @property
     def host_count(self) -> str:
@@ -160,7 +164,7 @@ def load_backend_of(allocation: Allocation) -> Backend:
         return load_backend(allocation.backend)
     if allocation.lost:
         raise UnreachableError(
-            "only the job's own class could find this allocation, and the record that names it is gone"
+            "only the job's own class could find it, and the record that names it is gone"
         )
     from ..job.load import job_load
 

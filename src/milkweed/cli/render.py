@@ -28,7 +28,7 @@ COLOURS = {
 def render_table(
     rows: Iterable[Sequence[str]], header: Sequence[str] = (), *, paint: int | None = None
 ) -> str:
-    """Rows with their columns one below the other; the states in the column `paint` have colours."""
+    """Rows with their columns one below the other; states in the column `paint` have colours."""
     lines = [header, *rows] if header else list(rows)
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return "\n".join(_render_line(line, widths, paint) for line in lines)
@@ -43,8 +43,8 @@ def _render_line(line: Sequence[str], widths: Sequence[int], paint: int | None) 
 
 
 def paint_state(text: str) -> str:
-    """Give the state that a text begins with its colour; `typer.echo` takes it out where nobody sees it."""
-    state = text.split(",")[0].split(" ")[0]
+    """Give the state that a text begins with its colour; `typer.echo` takes it out of files."""
+    state = text.partition(" ")[0].rstrip(",")
     if state not in COLOURS or os.environ.get("NO_COLOR"):
         return text
     return typer.style(state, fg=COLOURS[state]) + text.removeprefix(state)

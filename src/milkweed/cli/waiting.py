@@ -23,7 +23,7 @@ def wait_ready(
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
 ) -> Status:
-    """Wait until every host is ready; the first that fails ends the wait, and nothing is cancelled."""
+    """Wait until every host is ready; the first that fails ends the wait. Nothing is cancelled."""
     from ..job.progress import Progress
 
     name = job.spec.name
@@ -36,7 +36,7 @@ def wait_ready(
             raise DeadlineError(
                 f"the hosts of job {name!r} were not ready after {timeout_s:g} s",
                 seen=status.describe(),
-                hint="nothing was cancelled: `milkweed apply` goes on waiting, `milkweed kill` ends it",
+                hint="nothing was cancelled: apply again to go on waiting, or `milkweed kill`",
             )
         sleep(pause_s)
         pause_s = min(pause_s * 1.5, LONGEST_PAUSE_S)
@@ -46,11 +46,13 @@ def wait_ready(
 def _raise_over(status: Status, name: str) -> None:
     if status.liveness is Liveness.ENDED:
         raise AllocationEndedError(f"the allocation of job {name!r} has ended", seen=status.reason)
-    if failed := status.failed_hosts:
-        reason, *tail = failed[0].reason.splitlines() or ["no reason was given"]
-        others = f" ({len(failed) - 1} more failed)" if len(failed) > 1 else ""
-        raise HostFailedError(
-            f"host {failed[0].host} did not start: {reason}{others}",
-            seen="\n".join(tail),
-            hint="`milkweed status --why` tells more; `milkweed kill` ends the others",
-        )
+    if not status.failed_hosts:
+        return
+    first, *others = status.failed_hosts
+    reason, _, tail = first.reason.partition("\n")
+    more = f" ({len(others)} more failed)" if others else ""
+    raise HostFailedError(
+        f"host {first.host} did not start: {reason or 'no reason was given'}{more}",
+        seen=tail,
+        hint="`milkweed status --why` tells more; `milkweed kill` ends the others",
+    )

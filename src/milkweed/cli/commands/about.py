@@ -60,7 +60,10 @@ def _make_name(folder: str) -> str:
 
 def _is_yaml_word(name: str) -> bool:
     word = name.lower()
-    return word in {"true", "false", "null"} or re.fullmatch(r"[0-9.]+e[0-9]+|0[xo].*", word) is not None
+    return (
+        word in {"true", "false", "null"}
+        or re.fullmatch(r"[0-9.]+e[0-9]+|0[xo].*", word) is not None
+    )
 
 
 def schema() -> None:

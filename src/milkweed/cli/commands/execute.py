@@ -49,8 +49,8 @@ def execute(
 ) -> None:
     """Run a command on all hosts at once, or on one.
 
-    The exit code is the command's own: of several hosts' the largest, 128+N after signal N, and 255 when a
-    host was lost meanwhile.
+    The exit code is the command's own: of several hosts' the largest, 128+N after signal N, and 255
+    when a host was lost meanwhile.
     """
     command: tuple[str, ...] = ctx.meta["milkweed.command"]
     if not command:
@@ -74,7 +74,9 @@ def pick_hosts(hosts: Sequence[Host], label: str | None, *, job: str) -> Sequenc
     if not chosen:
         labels = [host.label for host in hosts]
         hint = suggest(label or "", labels) if labels else "it has no hosts of its own"
-        raise AllocationError(f"job {job!r} has no host {label!r}" if label else f"job {job!r}: no host", hint=hint)
+        raise AllocationError(
+            f"job {job!r} has no host {label!r}" if label else f"job {job!r}: no host", hint=hint
+        )
     for host in chosen:
         if not host.control:
             raise UnsupportedError(f"host {host.label} takes no commands")
@@ -131,12 +133,16 @@ def _tell_failed(codes: dict[str, int]) -> None:
     """With several hosts one exit code cannot tell which of them failed."""
     failed = [f"{host}={shell_code(code)}" for host, code in codes.items() if code]
     if failed and len(codes) > 1:
-        say(f"exit codes: {', '.join(sorted(failed))}; the others 0" if len(failed) < len(codes) else f"exit codes: {', '.join(sorted(failed))}")
+        say(
+            f"exit codes: {', '.join(sorted(failed))}; the others 0"
+            if len(failed) < len(codes)
+            else f"exit codes: {', '.join(sorted(failed))}"
+        )
 
 
 @dataclass
 class Printer:
-    """Writes what hosts print: bytes as they come from one, whole lines with a prefix from several."""
+    """Writes what hosts print: bytes as they come from one, lines with a prefix from several."""
 
     prefixed: bool
     _rest: dict[tuple[str, str], bytes] = field(default_factory=dict[tuple[str, str], bytes])

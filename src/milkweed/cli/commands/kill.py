@@ -67,7 +67,7 @@ def end(found: Allocation) -> None:
 
     backend = load_backend_of(found)
     with found.file.lock():
-        # Looking first completes a record whose submission was cut short, and refuses another machine's.
+        # Looking first completes a record that was cut short, and refuses another machine's.
         record, _observed = lifecycle.observe(backend, found.record, None)
         recorded = found.file.load()
         same = recorded is not None and recorded.apply_id == found.apply_id
@@ -97,6 +97,6 @@ def _candidates(found: Allocation) -> list[Backend]:
         return [load_backend(name) for name in backend_names()]
     except BackendError as error:
         raise BackendError(
-            f"the entry of allocation {found.apply_id} is damaged, and not every backend can be asked",
+            f"the entry of {found.apply_id} is damaged, and not every backend can be asked",
             seen=str(error),
         ) from error

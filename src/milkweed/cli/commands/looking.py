@@ -13,6 +13,7 @@ from ..render import print_json, render_age, render_table
 
 if TYPE_CHECKING:
     from ...status import HostStatus
+    from ..choose import Chosen
     from ..look import Allocation, Seen
 
 TAIL_LINES = 20
@@ -47,31 +48,34 @@ def status(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Tell how a job and its hosts are."""
-    from ..choose import choose
-    from ..look import load_allocation, look
+    """Tell how a job and its hosts are; without a job here, all recorded ones."""
+    from ..choose import choose_all
+    from ..look import load_allocation, look_at_all
 
-    chosen = choose(job)
-    found = load_allocation(chosen)
-    if found is None:
-        _tell_none(chosen.name, chosen.backend, as_json=as_json)
-        return
-    seen = look(found)
+    chosen = choose_all(job)
+    found = [(one, load_allocation(one)) for one in chosen]
+    seen = look_at_all([allocation for _one, allocation in found if allocation])
     if as_json:
-        print_json(_to_json(seen, why=why))
+        missing = [_none_to_json(one) for one, allocation in found if allocation is None]
+        print_json({"jobs": [*missing, *(_to_json(one, why=why) for one in seen)]})
         return
+    for one, allocation in found:
+        if allocation is None:
+            typer.echo(f"{one.name} on {one.backend}: not applied")
+    for one in seen:
+        _print_status(one, why=why)
+
+
+def _none_to_json(chosen: Chosen) -> dict[str, Any]:
+    return {"name": chosen.name, "backend": chosen.backend, "status": None, "hosts": []}
+
+
+def _print_status(seen: Seen, *, why: bool) -> None:
     typer.echo(_summary(seen))
     if rows := [_host_row(host) for host in seen.status.hosts]:
         typer.echo(_indent(render_table(rows, paint=1), 2))
     if why:
         typer.echo(_render_why(seen))
-
-
-def _tell_none(name: str, backend: str, *, as_json: bool) -> None:
-    if as_json:
-        print_json({"name": name, "backend": backend, "status": None, "hosts": []})
-    else:
-        typer.echo(f"{name} on {backend}: not applied")
 
 
 def _to_json(seen: Seen, *, why: bool) -> dict[str, Any]:
@@ -112,7 +116,7 @@ def _render_why(seen: Seen) -> str:
 
 
 def _tail(seen: Seen, host: HostStatus) -> list[str]:
-    """The last lines of a failed host's log: those its reason carries, or those that can be read."""
+    """The last lines of a failed host's log: those its reason carries, or those to be read."""
     from collections import deque
 
     from ...errors import MilkweedError

@@ -38,7 +38,7 @@ def apply(
         str | None,
         typer.Option(
             metavar="TIME",
-            help="Wait no longer than this for hosts, such as 90s or 2h; nothing is cancelled then.",
+            help="How long to wait for hosts, such as 90s or 2h; then nothing is cancelled.",
             show_default=False,
         ),
     ] = None,
@@ -98,9 +98,11 @@ def approve(opened: JobTrait, chosen: Chosen, *, quiet: bool) -> Plan:
         raise ChangedError(
             f"job {chosen.name!r} has an allocation that differs from what is declared now",
             seen=made.render() if quiet else "",
-            hint="--on-change replace ends it and makes another; --on-change new keeps it beside a new one",
+            hint="--on-change replace ends it and makes another; --on-change new keeps both",
         )
-    answer = typer.prompt("replace it, make a new one beside it, or stop?", default="stop", err=True)
+    answer = typer.prompt(
+        "replace it, make a new one beside it, or stop?", default="stop", err=True
+    )
     if answer not in {"replace", "new"}:
         raise ChangedError("nothing was done", hint="answer replace or new to go on")
     opened.on_change = answer

@@ -14,6 +14,7 @@ import typer
 
 from ...errors import AllocationError, SpecError
 from ..arguments import JobOption, OnChangeOption
+from ..render import SHORT_ID
 
 if TYPE_CHECKING:
     from ..choose import Chosen
@@ -41,7 +42,9 @@ def run(
     job: JobOption = None,
     detach: Annotated[
         bool,
-        typer.Option("--detach", "-d", help="Run it inside the allocation, and do not wait for it."),
+        typer.Option(
+            "--detach", "-d", help="Run it inside the allocation, and do not wait for it."
+        ),
     ] = False,
     on_change: OnChangeOption = None,
 ) -> None:
@@ -87,7 +90,9 @@ def _resolve(words: Sequence[str], folder: Path) -> tuple[str, ...]:
     at = str(folder / first) if os.sep in first else first
     if (found := shutil.which(at)) is None:
         hint = f"for a Python script: python {first}" if (folder / first).is_file() else ""
-        raise SpecError(f"there is no program {first!r}", seen=f"looked in {_places(first, folder)}", hint=hint)
+        raise SpecError(
+            f"there is no program {first!r}", seen=f"looked in {_places(first, folder)}", hint=hint
+        )
     return (found, *rest)
 
 
@@ -112,7 +117,7 @@ def _ensure_applied(chosen: Chosen, on_change: str | None) -> None:
 
 
 def _become(client: Client, chosen: Chosen) -> NoReturn:
-    """Turn this process into the program: its signals, its terminal and its exit code are its own."""
+    """Turn this process into the program: its signals, terminal and exit code are its own."""
     from ...worker.wire import STATE_ENV
 
     sys.stdout.flush()
@@ -136,5 +141,6 @@ def _run_inside(chosen: Chosen, client: Client, on_change: str | None) -> None:
             hint="run it without --detach, or `milkweed kill` the allocation first",
         )
     carry_out(opened, chosen, made, client.argv)
-    typer.echo(f"job {chosen.name!r} runs detached, id {(opened.apply_id or '')[:8]}")
-    typer.echo(f"  `milkweed logs -f {chosen.name}` shows what it prints, `milkweed kill {chosen.name}` ends it")
+    name = chosen.name
+    typer.echo(f"job {name!r} runs detached, id {(opened.apply_id or '')[:SHORT_ID]}")
+    typer.echo(f"  `milkweed logs -f {name}` shows what it prints, `milkweed kill {name}` ends it")
