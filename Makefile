@@ -38,11 +38,13 @@ test: lint ## lint, then every test; what this machine lacks is skipped, with th
 
 .PHONY: lint
 lint: $(VENV)/.dev ## format, rules, types, import rings, spelling
-	$(BIN)/ruff format --check --quiet .
-	$(BIN)/ruff check .
-	$(BIN)/lint-imports
-	$(BIN)/codespell
-	$(BIN)/pyright --pythonpath $(BIN)/python
+	@failed=; run() { echo "$$*"; "$(BIN)/$$@" || failed+=" $$1"; }; \
+	run ruff check --quiet --output-format concise .; \
+	run ruff format --check --quiet --output-format concise .; \
+	run lint-imports --no-logo; \
+	run codespell; \
+	run pyright --pythonpath $(BIN)/python; \
+	[ -z "$$failed" ] || { echo "lint failed:$$failed" >&2; exit 1; }
 
 .PHONY: docs
 docs: $(VENV)/.dev ## check every link, and run every example

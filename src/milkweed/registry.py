@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from .state import StateFile, save_private
+from .state import StateFile, ensure_folder, save_private
 
 HOME_ENV = "MILKWEED_HOME"
 
@@ -54,6 +54,8 @@ def own_state_path(apply_id: str) -> Path:
 
 def save_entry(entry: Entry) -> None:
     """List an allocation; done before the scheduler is asked for it."""
+    for folder in (home(), home() / "jobs"):
+        ensure_folder(folder)  # each by itself, so that none of them is open to others
     data = json.dumps(asdict(entry)).encode() + b"\n"
     save_private(entry.folder / "entry.json", data, what=f"the record of job {entry.name!r}")
 

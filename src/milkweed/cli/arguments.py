@@ -19,7 +19,7 @@ def complete_job(incomplete: str) -> list[str]:
 JobArgument = Annotated[
     str | None,
     typer.Argument(
-        metavar="[JOB]",
+        metavar="JOB",
         help="A job file, or the name or id of a recorded job; else the job of this folder.",
         autocompletion=complete_job,
         show_default=False,

@@ -39,7 +39,7 @@ meshes:              # named groups of equal hosts
 
 
 def init() -> None:
-    """Write a commented milkweed.yaml here; never over one that is there."""
+    """Write a commented milkweed.yaml here. One that is there is never overwritten."""
     from ...jobfile import FILE_NAMES, find_jobfile
 
     if (found := find_jobfile(Path())) is not None:

@@ -36,7 +36,7 @@ class Check:
 
 
 def doctor(as_json: JsonOption = False) -> None:
-    """Check that this machine has what milkweed needs; exit code 1 when something is missing."""
+    """Check what milkweed needs of this machine. The exit code is 1 when something fails."""
     found = [check for make in CHECKS for check in make()]
     failed = any(check.level == "fail" for check in found)
     if as_json:
@@ -126,30 +126,31 @@ def check_folder(name: str, folder: Path) -> Check:
             return Check(level="ok", name=name, seen=f"{folder} will be made when it is needed")
         do = f"make {parent} writable for you"
         return Check(level="fail", name=name, seen=f"{folder} cannot be made", do=do)
-    problem, do = _folder_problem(folder, info)
+    level, problem, do = _folder_problem(folder, info)
     if problem:
-        return Check(level="fail", name=name, seen=f"{folder} {problem}", do=do)
+        return Check(level=level, name=name, seen=f"{folder} {problem}", do=do)
     return Check(level="ok", name=name, seen=f"{folder} is private and writable")
 
 
-def _folder_problem(folder: Path, info: os.stat_result) -> tuple[str, str]:
+def _folder_problem(folder: Path, info: os.stat_result) -> tuple[Level, str, str]:
+    mode, close = info.st_mode & 0o777, f"chmod 700 {folder}"
     if not stat.S_ISDIR(info.st_mode):
-        return "is not a folder", f"move it away: mv {folder} {folder}.old"
+        return "fail", "is not a folder", f"move it away: mv {folder} {folder}.old"
     if info.st_uid != os.getuid():
-        return f"belongs to user {info.st_uid}", "ask them to remove it"
-    if info.st_mode & 0o077:
-        return f"is open to others (mode {info.st_mode & 0o777:03o})", f"chmod 700 {folder}"
+        return "fail", f"belongs to user {info.st_uid}", "ask them to remove it"
+    if mode & 0o022:
+        return "fail", f"can be written to by others (mode {mode:03o})", close
+    if mode & 0o077:
+        return "warn", f"can be read by others (mode {mode:03o})", close
     if not os.access(folder, os.W_OK | os.X_OK):
-        return "cannot be written to", f"chmod 700 {folder}"
-    return "", ""
+        return "fail", "cannot be written to", close
+    return "ok", "", ""
 
 
 def check_disk(name: str, folder: Path) -> Check:
     """Is there room where a folder is?"""
-    from ...units import render_size
-
     free = shutil.disk_usage(_existing(folder)).free
-    seen = f"{render_size(free // 2**20 * 2**20)} free for {folder}"
+    seen = f"{free / 2**30:.1f} GiB free for {folder}"
     if free < FULL_BYTES:
         return Check(level="fail", name=f"{name} disk", seen=seen, do="free some space")
     if free < TIGHT_BYTES:

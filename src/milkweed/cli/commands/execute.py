@@ -47,7 +47,7 @@ def execute(
         ),
     ] = None,
 ) -> None:
-    """Run a command on all hosts at once, or on one.
+    """Run a command on all hosts, or on one.
 
     The exit code is the command's own: of several hosts' the largest, 128+N after signal N, and 255
     when a host was lost meanwhile.

@@ -20,7 +20,10 @@ def kill(
     job: JobArgument = None,
     everything: Annotated[bool, typer.Option("--all", help="End all recorded jobs.")] = False,
 ) -> None:
-    """End a job's allocation and all that runs on it, and forget it. Gone already is fine."""
+    """End a job's allocation, and forget it.
+
+    Everything that runs on its hosts ends, and its logs are removed. Gone already is fine.
+    """
     from ..choose import choose
     from ..look import load_allocation
 

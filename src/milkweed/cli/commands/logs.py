@@ -35,7 +35,7 @@ def logs(
         ),
     ] = None,
 ) -> None:
-    """Print what a job's hosts have written, each line with its host before it."""
+    """Print what a job's hosts have written. Each line has its host before it."""
     from ..choose import choose
     from ..look import require_allocation, require_handle
 

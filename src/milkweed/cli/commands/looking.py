@@ -20,7 +20,7 @@ TAIL_LINES = 20
 
 
 def ls(as_json: JsonOption = False) -> None:
-    """List the jobs of this user, and what their schedulers say of them."""
+    """List your jobs, on all schedulers."""
     from ...registry import load_entries
     from ..look import look_at_all, of_entry
 
@@ -48,7 +48,7 @@ def status(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Tell how a job and its hosts are; without a job here, all recorded ones."""
+    """Tell how a job and its hosts are. Without a job in this folder: all recorded ones."""
     from ..choose import choose_all
     from ..look import load_allocation, look_at_all
 
@@ -138,7 +138,7 @@ def _indent(text: str, spaces: int) -> str:
 
 
 def hosts(job: JobArgument = None, as_json: JsonOption = False) -> None:
-    """List a job's hosts: where each one is and how it is reached."""
+    """List a job's hosts and their addresses."""
     from ..choose import choose
     from ..look import require_allocation, require_hosts
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def plan(
     job: JobArgument = None, on_change: OnChangeOption = None, as_json: JsonOption = False
 ) -> None:
-    """Show what `apply` would do, and why; nothing is done."""
+    """Show what `apply` would do, and why."""
     from ..choose import choose
 
     chosen = choose(job)
@@ -47,7 +47,7 @@ def apply(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Ask for the declared hosts and wait until they are ready; when they are, do nothing."""
+    """Ask for the declared hosts and wait for them. When they are there, nothing is done."""
     from ...units import parse_duration
     from ..choose import choose
     from ..waiting import wait_ready

@@ -34,7 +34,7 @@ def run(
     words: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[SCRIPT] [ARGS]…",
+            metavar="SCRIPT [ARGS]",
             help="The program and its arguments; else what the job file says under `run`.",
             show_default=False,
         ),
@@ -48,9 +48,9 @@ def run(
     ] = False,
     on_change: OnChangeOption = None,
 ) -> None:
-    """Run a program as the client of a job, asking for its hosts first if need be.
+    """Run a program as the client of a job.
 
-    The program finds its job with milkweed.job.load_current_job(); the exit code is the program's.
+    The job's hosts are asked for first, if need be. The program finds its job with milkweed.job.load_current_job(); the exit code is the program's.
     """
     from ..choose import choose
 
