@@ -25,7 +25,9 @@ def check_access(credentials: Credentials, address: str) -> None:
             hint="only certificates of the job itself get in: load the job from its own state file",
         ) from error
     except OSError as error:
-        raise UnreachableError(f"the worker at {address} does not answer", seen=str(error)) from error
+        raise UnreachableError(
+            f"the worker at {address} does not answer", seen=str(error)
+        ) from error
 
 
 def _shake_hands(credentials: Credentials, plain: socket.socket, host: str, address: str) -> None:

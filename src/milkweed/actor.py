@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from monarch.actor import *  # noqa: F403
+    from monarch.actor import *  # noqa: F403  # pyright: ignore[reportWildcardImportFromLibrary] all of it
 
 
 def __getattr__(name: str) -> Any:

@@ -8,7 +8,7 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 from .errors import DeadlineError, UnreachableError
 from .worker import wire
@@ -79,7 +79,7 @@ class Connection:
         self._reader.close()
         self._socket.close()
 
-    def __enter__(self) -> Connection:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_exc: object) -> None:
@@ -90,7 +90,13 @@ class Session:
     """A client's presence: while it lasts the hosts are in use, and everything that happens is heard."""
 
     def __init__(
-        self, address: str, *, client: str, owner: bool, output: bool, hear: Callable[[Message], None]
+        self,
+        address: str,
+        *,
+        client: str,
+        owner: bool,
+        output: bool,
+        hear: Callable[[Message], None],
     ) -> None:
         self._connection = Connection(address)
         self._hear = hear

@@ -22,19 +22,20 @@ from .worker import wire
 # notice a proc that died. Read when the engine is first imported.
 os.environ.setdefault("HYPERACTOR_MESH_SUPERVISION_POLL_FREQUENCY", "2s")
 
-from monarch import actor as _monarch  # noqa: E402
-from monarch.actor import Actor, HostMesh, ProcMesh, default_bootstrap_cmd  # noqa: E402
-from monarch.config import configure  # noqa: E402
+from monarch import actor as _monarch
 
 # Private: the engine reads the paths of certificates once, when it is imported, and has no public way to be
 # told later. A test fails when the name moves.
-from monarch._rust_bindings.monarch_hyperactor.config import reload_config_from_env  # noqa: E402
+from monarch._rust_bindings.monarch_hyperactor.config import reload_config_from_env
+from monarch.actor import Actor, HostMesh, ProcMesh, default_bootstrap_cmd
+from monarch.config import configure
 
 if TYPE_CHECKING:
     from monarch.actor import Point
 
 _lock = threading.Lock()
-_transport = ""
+_transports: list[str] = []
+"""The transport this process speaks, once it speaks one."""
 
 # What tells the engine to give up on a host that is certainly gone, instead of its minute of patience.
 _IMPATIENT = {
@@ -165,21 +166,20 @@ def _own_host() -> HostMesh:
 
 def _use_transport(addresses: Sequence[str]) -> None:
     """A process speaks one transport for its life; say so instead of hanging."""
-    global _transport
     wanted = {address.partition("://")[0].rpartition("@")[2] for address in addresses}
     if len(wanted) != 1:
         raise AllocationError(f"hosts with different transports: {', '.join(sorted(wanted))}")
     transport = wanted.pop()
     with _lock:
-        if _transport and _transport != transport:
+        if _transports and _transports != [transport]:
             raise AllocationError(
-                f"this process already talks to hosts over {_transport}, and these need {transport}",
+                f"this process already talks to hosts over {_transports[0]}, and these need {transport}",
                 hint="use one transport for all jobs of a program, or a program per job",
             )
-        if not _transport and transport == "tls":
+        if not _transports and transport == "tls":
             # Hosts dial back: on loopback, under the name that the client's certificate carries.
             _monarch.enable_transport("tls://localhost:0")
-        _transport = transport
+        _transports[:] = [transport]
 
 
 def use_credentials(environment: Mapping[str, str]) -> None:

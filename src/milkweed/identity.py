@@ -25,7 +25,9 @@ def machine() -> dict[str, str]:
 def process(pid: int) -> dict[str, Any] | None:
     """A process that runs now: its id, when it started, and since which start of the machine."""
     started = _started(pid)
-    return started and {"pid": pid, "started": started, "boot_id": boot_id()}
+    if started is None:
+        return None
+    return {"pid": pid, "started": started, "boot_id": boot_id()}
 
 
 def is_running(identity: Mapping[str, Any]) -> bool:

@@ -19,7 +19,7 @@ from .errors import SpecError
 from .spec import check_env, suggest
 from .units import parse_duration, parse_size
 
-Data: TypeAlias = "str | int | float | bool | None | list[Data] | dict[str, Data]"
+Data: TypeAlias = "str | int | float | bool | list[Data] | dict[str, Data] | None"
 """Plain data, as a job file or JSON carries it."""
 
 Path: TypeAlias = "tuple[str | int, ...]"

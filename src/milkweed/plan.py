@@ -136,9 +136,7 @@ def make_plan(
     if live is Liveness.UNKNOWN:
         why = observed.status.reason or "the scheduler did not answer"
         reason = f"nothing is known about the recorded allocation: {why}"
-        return Plan(
-            action=Action.NOTHING, reasons=(reason,), spec=spec, apply_id=at, blocked=True
-        )
+        return Plan(action=Action.NOTHING, reasons=(reason,), spec=spec, apply_id=at, blocked=True)
     changes = diff_specs(observed.spec, spec)
     if not changes:
         action = Action.NOTHING if held else Action.REUSE

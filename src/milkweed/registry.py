@@ -69,9 +69,7 @@ def load_entries() -> Iterator[Entry]:
             found.append(Entry(**json.loads(path.read_bytes())))
         except (OSError, ValueError, TypeError):
             found.append(
-                Entry(
-                    apply_id=path.parent.name, name="?", backend="?", state_path="", created=0.0
-                )
+                Entry(apply_id=path.parent.name, name="?", backend="?", state_path="", created=0.0)
             )
     yield from sorted(found, key=lambda entry: entry.created)
 

@@ -186,7 +186,7 @@ class JobSpec:
             name=data["name"],
             backend=data["backend"],
             meshes=tuple(
-                MeshSpec(**{**mesh, "resources": Resources(**mesh["resources"])})
+                replace(MeshSpec(**mesh), resources=Resources(**mesh["resources"]))
                 for mesh in data["meshes"]
             ),
             options=data["options"],
@@ -205,7 +205,12 @@ class JobSpec:
 
 
 def _tuples(data: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: tuple(value) if isinstance(value, list) else value for key, value in data.items()}
+    return {key: _tuple(value) for key, value in data.items()}
+
+
+def _tuple(value: Any) -> Any:
+    """JSON has no tuples; a spec has no lists."""
+    return tuple[Any, ...](value) if isinstance(value, list) else value
 
 
 def make_meshes(
@@ -229,7 +234,9 @@ def make_meshes(
 
 
 def _split_env(sizes: Mapping[str, int], env: Mapping[str, Any]) -> dict[str, dict[str, str]]:
-    per_mesh = {key: value for key, value in env.items() if isinstance(value, Mapping)}
+    per_mesh: dict[str, Mapping[str, str]] = {
+        key: value for key, value in env.items() if isinstance(value, Mapping)
+    }
     if not per_mesh:
         return {name: dict(env) for name in sizes}
     if len(per_mesh) != len(env):

@@ -8,10 +8,10 @@ import fcntl
 import json
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from . import __version__, identity
 from .errors import (
@@ -80,12 +80,12 @@ def parse_record(data: bytes, source: str) -> Record:
     way_out = f"move {source} away and start again; `milkweed ls` lists what still runs"
     _refuse_pickle(data, source)
     try:
-        content = json.loads(data)
+        content: Any = json.loads(data)
     except ValueError as error:
         raise StateCorruptError(
             f"{source} is not a milkweed state file: it is not JSON", seen=str(error), hint=way_out
         ) from error
-    if not isinstance(content, dict) or content.get("milkweed") != "state":
+    if not _is_mapping(content) or content.get("milkweed") != "state":
         raise StateCorruptError(
             f"{source} is not a milkweed state file", seen=_glimpse(data), hint=way_out
         )
@@ -99,6 +99,10 @@ def parse_record(data: bytes, source: str) -> Record:
             seen=f"{type(error).__name__}: {error}",
             hint=way_out,
         ) from error
+
+
+def _is_mapping(content: Any) -> TypeGuard[dict[str, Any]]:
+    return isinstance(content, dict)
 
 
 def _migrate(content: dict[str, Any], source: str) -> dict[str, Any]:
@@ -172,7 +176,7 @@ class StateFile:
         waiting: Callable[[], None] = lambda: None,
         sleep: Callable[[float], None] = time.sleep,
         clock: Callable[[], float] = time.monotonic,
-    ) -> Iterator[None]:
+    ) -> Generator[None]:
         """Hold the file's lock; leave no lock file behind."""
         path = self.target.with_name(f"{self.target.name}.lock")
         ensure_folder(path.parent)

@@ -77,7 +77,10 @@ def test_a_worker_that_cannot_start_is_reported_at_once(client: Client) -> None:
         print("in time", time.monotonic() - began < 2)
         """
     )
-    assert "HostFailedError host trainers/0 did not start: its worker ended: it exited with code 1" in out
+    assert (
+        "HostFailedError host trainers/0 did not start: its worker ended: it exited with code 1"
+        in out
+    )
     assert "pip install torchmonarch" in out
     assert "in time True" in out
     assert not (client.folder / ".milkweed").exists()

@@ -10,7 +10,7 @@ from .conftest import Client
 
 pytestmark = pytest.mark.e2e
 
-MODULE = '''
+MODULE = """
 import os, signal, subprocess, sys, tempfile
 from milkweed.job import JobTrait, JobState
 from milkweed.actor import attach_to_workers
@@ -27,8 +27,9 @@ class OwnJob(JobTrait):
         self._folder = tempfile.mkdtemp()
         for number in range(self._size):
             address = f"ipc://{self._folder}/{number}"
+            null = subprocess.DEVNULL
             process = subprocess.Popen([sys.executable, "-c", WORKER % address], start_new_session=True,
-                                       stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+                                       stdin=null, stdout=null, stderr=null)
             self._pids.append(process.pid)
 
     def _state(self):
@@ -48,7 +49,7 @@ class Unsaved(OwnJob):
     def _create(self, client_script):
         self._lock = __import__("threading").Lock()
         super()._create(client_script)
-'''
+"""
 
 
 def test_a_job_with_hooks_is_created_reused_and_killed(client: Client) -> None:

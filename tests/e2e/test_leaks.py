@@ -56,7 +56,7 @@ def test_procs_of_a_vanished_client_are_reaped(client: Client) -> None:
     program.communicate(timeout=20)
     wait_until(lambda: not os.path.exists(f"/proc/{child}"))
     wait_until(lambda: len(session_members(keeper)) == 3)
-    client.run('job = job_load(); assert job.active; job.kill(); assert not job.active')
+    client.run("job = job_load(); assert job.active; job.kill(); assert not job.active")
     assert not session_members(keeper)
 
 

@@ -21,6 +21,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
+
 from gates.tree import ROOT, name_of, project_files
 
 BLOCK = re.compile(

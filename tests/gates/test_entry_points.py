@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from gates.tree import pyproject
 
+from gates.tree import pyproject
 from milkweed.backends import BUILT_IN, GROUP, backend_names, load_backend
 
 

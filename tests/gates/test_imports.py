@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from gates.tree import ROOT, SRC, name_of, parse, pyproject, python_files
 
 # What costs too much for a command that only answers.
@@ -40,6 +41,16 @@ PUBLIC = {
         "job_loads",
         "load_current_job",
     ],
+}
+
+# Each library is met in one place; import-linter knows the same of those that are imported today.
+ONLY_IN = {
+    "cryptography": ["milkweed/pki.py"],
+    "monarch": ["milkweed/engine.py", "milkweed/worker/serve.py", "milkweed/actor.py"],
+    "pydantic": ["milkweed/cli", "milkweed/jobfile"],
+    "rich": ["milkweed/cli"],
+    "ruamel": ["milkweed/jobfile"],
+    "typer": ["milkweed/cli"],
 }
 
 # Runs the command line in this very process, then names every module it took.
@@ -141,6 +152,15 @@ def test_values_import_only_python_and_each_other(module: str) -> None:
         if name not in value_modules() and name.partition(".")[0] not in sys.stdlib_module_names
     }
     assert foreign == set(), name_of(path)
+
+
+@pytest.mark.parametrize("library", ONLY_IN)
+def test_a_library_has_its_place(library: str) -> None:
+    """What comes from outside is imported where it belongs, and nowhere else."""
+    importers = [path for path in python_files("src") if library in top_level(imported(path))]
+    places = [SRC / place for place in ONLY_IN[library]]
+    strays = [path for path in importers if not {path, *path.parents} & set(places)]
+    assert [name_of(path) for path in strays] == []
 
 
 @pytest.mark.parametrize("module", PUBLIC)

@@ -8,8 +8,7 @@ import keyword
 import shlex
 from typing import Any
 
-from hypothesis import assume, example, given
-from hypothesis import strategies as st
+from hypothesis import assume, example, given, strategies as st
 from ruamel.yaml import YAML
 
 from milkweed.errors import JobFileError

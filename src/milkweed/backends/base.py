@@ -102,6 +102,15 @@ class Resizes(Protocol):
 
 
 @runtime_checkable
+class Controls(Protocol):
+    """A backend whose hosts have keepers: they hold leases, print, and run commands."""
+
+    def controls(self, handle: Handle) -> Sequence[str]:
+        """Where the keepers of an allocation take orders, such as `unix:///…`."""
+        ...
+
+
+@runtime_checkable
 class Connects(Protocol):
     """A backend that makes its own meshes instead of having the engine attach to addresses."""
 

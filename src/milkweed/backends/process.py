@@ -272,9 +272,7 @@ def _ended(run: Path, handle: Handle) -> Status:
         tail = read_tail(run / wire.LOG_FOLDER / "keeper.log")
         reason = "its keeper ended without leaving a reason"
         return Status(liveness=Liveness.ENDED, reason=f"{reason}: {tail}" if tail else reason)
-    return Status(
-        liveness=Liveness.ENDED, reason=ended["reason"], exit_code=ended.get("exit_code")
-    )
+    return Status(liveness=Liveness.ENDED, reason=ended["reason"], exit_code=ended.get("exit_code"))
 
 
 def _host_status(item: Mapping[str, Any]) -> HostStatus:
@@ -298,11 +296,13 @@ def _host(item: Mapping[str, Any], control: str) -> Host:
 
 def _stop(run: Path, keeper: Mapping[str, Any]) -> None:
     """Ask first; a keeper that does not listen is ended, and the kernel ends its children."""
-    with contextlib.suppress(UnreachableError, DeadlineError):
-        with Connection(_control(run)) as connection:
-            connection.send({"op": "stop"})
-            while connection.receive(STOP_TIMEOUT_S) is not None:
-                pass
+    with (
+        contextlib.suppress(UnreachableError, DeadlineError),
+        Connection(_control(run)) as connection,
+    ):
+        connection.send({"op": "stop"})
+        while connection.receive(STOP_TIMEOUT_S) is not None:
+            pass
     deadline_s = time.monotonic() + STOP_TIMEOUT_S
     for number in (signal.SIGTERM, signal.SIGKILL):
         while identity.is_running(keeper) and time.monotonic() < deadline_s:
@@ -317,5 +317,3 @@ def _stop(run: Path, keeper: Mapping[str, Any]) -> None:
         f"the hosts' keeper (process {keeper['pid']}) does not end",
         hint="look at it with `ps`; it may hang in the kernel",
     )
-
-

@@ -8,6 +8,7 @@ import typer
 
 from .commands import about, doctor, execute, kill, logs, looking, planning, run
 from .edge import Commands
+from .plain import PlainCommand
 
 app = typer.Typer(
     cls=Commands,
@@ -38,16 +39,16 @@ def _options(
     """Take the options that stand before a command."""
 
 
-app.command("init")(about.init)
-app.command("plan")(planning.plan)
-app.command("apply")(planning.apply)
-app.command("status")(looking.status)
-app.command("ls")(looking.ls)
-app.command("hosts")(looking.hosts)
-app.command("logs")(logs.logs)
+app.command("init", cls=PlainCommand)(about.init)
+app.command("plan", cls=PlainCommand)(planning.plan)
+app.command("apply", cls=PlainCommand)(planning.apply)
+app.command("status", cls=PlainCommand)(looking.status)
+app.command("ls", cls=PlainCommand)(looking.ls)
+app.command("hosts", cls=PlainCommand)(looking.hosts)
+app.command("logs", cls=PlainCommand)(logs.logs)
 app.command("exec", cls=execute.ExecCommand)(execute.execute)
-app.command("run", context_settings={"allow_interspersed_args": False})(run.run)
-app.command("kill")(kill.kill)
-app.command("doctor")(doctor.doctor)
-app.command("schema")(about.schema)
-app.command("version")(about.version)
+app.command("run", cls=PlainCommand, context_settings={"allow_interspersed_args": False})(run.run)
+app.command("kill", cls=PlainCommand)(kill.kill)
+app.command("doctor", cls=PlainCommand)(doctor.doctor)
+app.command("schema", cls=PlainCommand)(about.schema)
+app.command("version", cls=PlainCommand)(about.version)

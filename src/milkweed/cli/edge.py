@@ -12,6 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 from ..errors import MilkweedError
+from .plain import spare_checks
 
 DEBUG_ENV = "MILKWEED_DEBUG"
 INTERRUPTED = 130
@@ -21,6 +22,10 @@ BROKEN_PIPE = 141
 
 class Commands(TyperGroup):
     """The group of all commands, which reports what they raise."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """The options that stand before a command."""
+        return spare_checks(super().get_params(ctx))
 
     def invoke(self, ctx: Any) -> Any:
         """Run the chosen command."""

@@ -206,7 +206,7 @@ def look(allocation: Allocation) -> Seen:
 
 def look_at_all(allocations: Sequence[Allocation]) -> list[Seen]:
     """Ask all schedulers at once, so that a slow one delays nobody but itself."""
-    if len(allocations) < 2:  # noqa: PLR2004  one needs no threads
+    if len(allocations) < 2:
         return [look(allocation) for allocation in allocations]
     from concurrent.futures import ThreadPoolExecutor
 

@@ -29,6 +29,7 @@ from ..state import DEFAULT_PATH, Record, StateFile
 from ..status import Liveness, Status
 from ..worker.wire import STATE_ENV
 from . import hooks, lifecycle
+from .command import class_path, make_client_command
 from .connection import Connection
 from .progress import Progress
 from .services import ServiceMethods
@@ -68,7 +69,9 @@ class JobTrait(ServiceMethods):
     def spec(self) -> JobSpec:
         """The declaration as a value, with the services that were enabled."""
         if self._spec is None and not hooks.is_hooked(self):
-            raise SpecError(f"{type(self).__name__} declares nothing", hint="call super().__init__()")
+            raise SpecError(
+                f"{type(self).__name__} declares nothing", hint="call super().__init__()"
+            )
         return replace(self._spec or hooks.make_spec(self), services=self._services)
 
     def _backend(self) -> Backend:
@@ -76,7 +79,7 @@ class JobTrait(ServiceMethods):
 
     @property
     def on_change(self) -> str | None:
-        """What to do when the allocation differs from the declaration: ask, replace, new, or the backend's habit."""
+        """What to do when the allocation differs from the declaration; None: what the backend does."""
         return self._on_change
 
     @on_change.setter
@@ -131,7 +134,7 @@ class JobTrait(ServiceMethods):
         if held is None or held.record.apply_id != record.apply_id:
             self._let_go()
             self._held = Held(record, file)
-        elif held is not None:
+        else:
             held.record, held.file = record, file
         return plan.action
 
@@ -143,7 +146,9 @@ class JobTrait(ServiceMethods):
             return observed
         if hooks.HookBackend(self).restore(record.handle).can_run(self):
             return replace(observed, spec=self.spec)
-        return replace(observed, spec=replace(self.spec, options={"can_run": "another declaration"}))
+        return replace(
+            observed, spec=replace(self.spec, options={"can_run": "another declaration"})
+        )
 
     def _replace_failed(self, plan: Plan, observed: Observed, wish: lifecycle.Wish) -> Plan:
         """An allocation with a lost host is not what was declared."""
@@ -186,7 +191,9 @@ class JobTrait(ServiceMethods):
             self._keep_at(file)
             return held.state
         action = self._adopt(file) or self._apply(file, keep=file is not None)
-        return self._connect(created=action in {Action.CREATE, Action.REPLACE}, keep=file is not None)
+        return self._connect(
+            created=action in {Action.CREATE, Action.REPLACE}, keep=file is not None
+        )
 
     def _state_file(self, cached_path: str | os.PathLike[str] | None) -> StateFile | None:
         """In batch mode a client finds the record of the job it runs in, whatever path it names."""
@@ -197,7 +204,12 @@ class JobTrait(ServiceMethods):
     def _adopt(self, file: StateFile | None) -> Action | None:
         """After `apply()`, the record moves to the path that `state()` names."""
         held = self._held
-        if held is None or held.state is not None or file is None or held.file.target == file.target:
+        if (
+            held is None
+            or held.state is not None
+            or file is None
+            or held.file.target == file.target
+        ):
             return None
         self._keep_at(file)
         return Action.REUSE
@@ -373,26 +385,3 @@ class JobTrait(ServiceMethods):
         if record.apply_id is not None:
             job._held = Held(record, file)
         return job
-
-
-def class_path(cls: type) -> str:
-    """How a class is named in a record."""
-    return f"{cls.__module__}:{cls.__qualname__}"
-
-
-def make_client_command(client_script: str) -> tuple[str, ...]:
-    """The command line of a batch client: a script with its arguments, or any command."""
-    import shlex
-    import sys
-
-    words = shlex.split(client_script)
-    if not words:
-        raise SpecError("client_script: it is empty", hint='write apply("train.py")')
-    if not words[0].endswith(".py"):
-        return tuple(words)
-    if not os.path.isfile(words[0]):
-        raise SpecError(
-            f"client_script: there is no file {words[0]!r}", seen=f"looked in {os.getcwd()}"
-        )
-    return (sys.executable, os.path.abspath(words[0]), *words[1:])
-

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..backends.base import Backend, Connects, Handle
+from ..backends.base import Backend, Connects, Controls, Handle
 from ..control import Session
 from ..errors import AllocationEndedError, DeadlineError, HostFailedError
 from ..events import Events
@@ -102,8 +102,9 @@ class Connection:
             pause_s = min(pause_s * 1.5, SLOWEST_POLL_S)
 
     def _listen(self) -> None:
-        controls: Sequence[str] = getattr(self._backend, "controls", lambda _handle: ())(self._handle)
-        for address in controls:
+        if not isinstance(self._backend, Controls):
+            return
+        for address in self._backend.controls(self._handle):
             session = Session(
                 address,
                 client=self.client,
@@ -252,7 +253,7 @@ def _at_end(leave: Callable[[], None]) -> None:
     """Have something done at the end of the program while threads still run: the engine needs its own."""
     # Private: plain atexit comes after threads were ended, when the engine cannot finish anything any more.
     # A test fails when it moves; without it, leaving still works, and only unfinished calls are cut off.
-    early: Callable[[Callable[[], None]], None] = getattr(
+    early: Callable[[Callable[[], None]], object] = getattr(
         threading, "_register_atexit", atexit.register
     )
     early(leave)

@@ -96,7 +96,9 @@ class HookBackend:
         """The job object that made the allocation: this one, or one made again from what was saved."""
         if handle["attributes"] is None:
             if self._job.apply_id is None:
-                raise StateError("this allocation was not saved, so only its own program reaches it")
+                raise StateError(
+                    "this allocation was not saved, so only its own program reaches it"
+                )
             return self._job
         return decode(type(self._job), handle["attributes"])
 
@@ -106,7 +108,9 @@ class HookBackend:
         running = job._is_running() if hasattr(job, "_is_running") else job.can_run(job)
         if running:
             return Status(liveness=Liveness.RUNNING)
-        return Status(liveness=Liveness.ENDED, reason=f"{type(job).__name__} says it is not running")
+        return Status(
+            liveness=Liveness.ENDED, reason=f"{type(job).__name__} says it is not running"
+        )
 
     def hosts(self, handle: Handle) -> Sequence[Host]:
         """Hooks hand out meshes, not addresses."""

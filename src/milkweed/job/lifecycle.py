@@ -39,7 +39,9 @@ class Wish:
     job_class: str = ""
 
 
-def observe(backend: Backend, record: Record | None, file: StateFile | None) -> tuple[Record | None, Observed]:
+def observe(
+    backend: Backend, record: Record | None, file: StateFile | None
+) -> tuple[Record | None, Observed]:
     """Look at the recorded allocation; an intent without an answer is completed if the scheduler has it."""
     if record is None or record.apply_id is None:
         return None, Observed()
@@ -82,7 +84,9 @@ def plan_for(wish: Wish, observed: Observed, *, held: bool = False) -> Plan:
     )
 
 
-def execute(plan: Plan, wish: Wish, record: Record | None, file: StateFile | None) -> tuple[Record, StateFile]:
+def execute(
+    plan: Plan, wish: Wish, record: Record | None, file: StateFile | None
+) -> tuple[Record, StateFile]:
     """Do what a plan says: the very value that was shown."""
     if plan.blocked:
         raise UnreachableError(
@@ -113,7 +117,9 @@ def _reuse(record: Record | None, file: StateFile | None) -> tuple[Record, State
     return record, file or StateFile(registry.own_state_path(record.apply_id))
 
 
-def _resize(plan: Plan, wish: Wish, record: Record | None, file: StateFile | None) -> tuple[Record, StateFile]:
+def _resize(
+    plan: Plan, wish: Wish, record: Record | None, file: StateFile | None
+) -> tuple[Record, StateFile]:
     record, file = _reuse(record, file)
     if not isinstance(wish.backend, Resizes) or record.handle is None:
         raise UnsupportedError(f"{wish.backend.name} cannot change the size of an allocation")

@@ -94,7 +94,9 @@ class ServiceMethods:
     def _refuse_missing_services(services: Services) -> None:
         """A program would not find the files it counts on: better now than after the queue."""
         mounts = [f"remote_mount({mount.source!r})" for mount in services.remote_mounts]
-        mounts += [f"gather_mount({mount.remote_mount_point!r})" for mount in services.gather_mounts]
+        mounts += [
+            f"gather_mount({mount.remote_mount_point!r})" for mount in services.gather_mounts
+        ]
         if mounts:
             raise ServiceMissingError(
                 "mounts are not part of this version of milkweed; nothing was started",

@@ -15,23 +15,23 @@ class Terminal:
     """One per connection; lines go to this program's own stdout and stderr, each with its host before it."""
 
     def __init__(self) -> None:
-        self._queue: queue.SimpleQueue[Printed | None | threading.Event] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[Printed | threading.Event | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="milkweed-output", daemon=True)
         self._thread.start()
 
     def take(self, message: dict[str, Any]) -> None:
         """Print the lines of an `out` message."""
         if dropped := message.get("dropped"):
-            text = f"… {dropped} lines came faster than they could be sent; `milkweed logs` has them"
+            text = (
+                f"… {dropped} lines came faster than they could be sent; `milkweed logs` has them"
+            )
             self._put(message, text)
         for text in message["lines"]:
             self._put(message, text)
 
     def _put(self, message: dict[str, Any], text: str) -> None:
         self._queue.put(
-            Printed(
-                host=message["host"], rank=message["rank"], stream=message["stream"], text=text
-            )
+            Printed(host=message["host"], rank=message["rank"], stream=message["stream"], text=text)
         )
 
     def flush(self, timeout_s: float) -> None:

@@ -64,7 +64,7 @@ def parse_jobfile(
     """
     text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
     tree, flaws = _parse_tree(text, filename)
-    data = _top_mapping(tree, text, filename)
+    tree, data = _top_mapping(tree, text, filename)
     problems = Problems()
     spec, on_change = read_job(data, make_backends(options_of, backends), problems)
     flaws += _place(problems, tree, flaws)
@@ -122,20 +122,19 @@ def _parse_tree(text: str, filename: str) -> tuple[Tree | None, list[Flaw]]:
         raise _error([error.flaw], text, filename) from None
 
 
-def _top_mapping(tree: Tree | None, text: str, filename: str) -> dict[str, Data]:
+def _top_mapping(tree: Tree | None, text: str, filename: str) -> tuple[Tree, dict[str, Data]]:
     data = None if tree is None else make_data(tree)
-    if isinstance(data, dict):
-        return data
-    if data is None:
+    if tree is None or data is None:
         raise JobFileError(f"{filename}:1:1: the file declares nothing", hint=_EXAMPLE)
-    start = tree.span.start if tree else 0
+    if isinstance(data, dict):
+        return tree, data
+    start = tree.span.start
     message = f"a job file is a mapping of keys to values, not {describe(data)}"
     raise _error([Flaw(Span(start, start + 1), (), message, _EXAMPLE)], text, filename)
 
 
-def _place(problems: Problems, tree: Tree | None, flaws: list[Flaw]) -> list[Flaw]:
+def _place(problems: Problems, tree: Tree, flaws: list[Flaw]) -> list[Flaw]:
     """Give each problem its place, leaving out what follows from a flaw that is known already."""
-    assert tree is not None
     known = {(flaw.span, flaw.path) for flaw in flaws}
     placed = [
         Flaw(locate(tree, found.path, at_key=found.at_key), found.path, found.message, found.hint)

@@ -88,7 +88,7 @@ class _Builder:
         event = next(self._events)
         if isinstance(event, StreamEndEvent):
             return None, self._flaws
-        if cast(Any, event).version not in (None, (1, 2)):
+        if cast("Any", event).version not in (None, (1, 2)):
             self._stop_version()
         tree = self._tree(next(self._events), (), 0)
         next(self._events)  # the end of the document
@@ -99,7 +99,7 @@ class _Builder:
         return tree, self._flaws
 
     def _parse(self, text: str) -> Iterator[Event]:
-        parser = cast(Any, YAML(typ="safe", pure=True))
+        parser = cast("Any", YAML(typ="safe", pure=True))
         try:
             for event in parser.parse(text):
                 self._seen = event.end_mark.index
@@ -210,7 +210,7 @@ class _Builder:
 
 
 def _join_pairs(text: str) -> str:
-    """Make one character of two escapes that stand for it together, as JSON writes `"\\ud83e\\udd8b"`."""
+    """Make one character of two escapes that stand for it together, as JSON writes a butterfly."""
     try:
         return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le")
     except UnicodeDecodeError:

@@ -8,7 +8,7 @@ import signal
 import traceback
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import BinaryIO, NoReturn, Protocol
+from typing import BinaryIO, Protocol
 
 from . import serve
 
@@ -49,7 +49,7 @@ def fork(
         code = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
         if isinstance(stop.code, str):
             os.write(2, stop.code.encode() + b"\n")
-    except BaseException:  # the edge of a process: the child must never return into the keeper's loop
+    except BaseException:  # noqa: BLE001  a child must never return into the keeper's loop
         os.write(2, traceback.format_exc().encode())
     finally:
         os._exit(code)

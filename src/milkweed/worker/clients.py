@@ -36,6 +36,10 @@ class Client:
                 self._dropped = 0
         self._writer.write(wire.encode(message))
 
+    def may_hear(self, message: Mapping[str, Any]) -> bool:
+        """Whether output is of this client's procs, or of nobody's, and it wants any."""
+        return self.wants_output and message.get("client", "") in {"", self.name}
+
     def close(self) -> None:
         """Let the connection go."""
         self._writer.close()
@@ -70,10 +74,9 @@ class Clients:
 
     def broadcast(self, message: Mapping[str, Any]) -> None:
         """Tell everybody, but output only those who want it and whose procs wrote it."""
+        is_output = message.get("ev") == "out"
         for client in self._clients:
-            if message.get("ev") != "out":
-                client.send(message)
-            elif client.wants_output and message.get("client", "") in {"", client.name}:
+            if not is_output or client.may_hear(message):
                 client.send(message)
 
     async def close(self) -> None:

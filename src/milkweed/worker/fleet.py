@@ -117,9 +117,7 @@ class Fleet:
         entry.state = "stopped" if self._stopping else "failed"
         if not self._stopping:
             self._tell({"ev": "host", **entry.snapshot()})
-            self._end_procs(
-                child for child in self._children.values() if child.host == entry.label
-            )
+            self._end_procs(child for child in self._children.values() if child.host == entry.label)
 
     # Procs
 
@@ -221,7 +219,9 @@ class Fleet:
         child.on_exit = ended
         env = {**self._host_env(entry), **message.get("env", {})}
         cwd = message.get("cwd") or self._cwd
-        self._fork(child, lambda _fd: _execute(argv, env), env, cwd, (outputs[0], outputs[1]))
+        self._fork(
+            child, lambda _fd: _execute(argv, env), (outputs[0], outputs[1]), env=env, cwd=cwd
+        )
 
     def end_commands(self, client: Client) -> None:
         """End the commands of a client that has gone."""
@@ -260,15 +260,16 @@ class Fleet:
             return out
 
         outputs = (Output(Lines(take("out"))), Output(Lines(take("err"))))
-        self._fork(child, run, env, cwd, outputs, keep_fd)
+        self._fork(child, run, outputs, env=env, cwd=cwd, keep_fd=keep_fd)
 
     def _fork(
         self,
         child: Child,
         run: Callable[[int], int],
+        outputs: tuple[Output, Output],
+        *,
         env: Mapping[str, str],
         cwd: str,
-        outputs: tuple[Output, Output],
         keep_fd: int = -1,
     ) -> None:
         fds = (outputs[0].write_fd, outputs[1].write_fd)
@@ -313,7 +314,7 @@ def _execute(argv: list[str], env: Mapping[str, str]) -> int:
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # as a shell would start it; Python ignores it
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
-        os.execvpe(argv[0], argv, dict(env))
+        os.execvpe(argv[0], argv, dict(env))  # noqa: S606  a command as it was given, no shell between
     except OSError as error:
         os.write(2, f"{argv[0]}: {error.strerror}\n".encode())
         return 127 if isinstance(error, FileNotFoundError) else 126

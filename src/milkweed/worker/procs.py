@@ -38,9 +38,7 @@ def read_launcher(pid: int, run: Path) -> Launcher:
     """Read a launcher's environment and folder; OSError or ValueError when it is not one of ours."""
     pidfd = os.pidfd_open(pid)
     try:
-        env = _read_environment(pid)
-        if env.get(wire.RUN_ENV) != str(run):
-            raise ValueError(f"process {pid} is not a launcher of {run}")
+        env = _read_environment(pid, run)
         reply_path = run / wire.PROC_FOLDER / str(pid)
         # Opened for both, so that opening does not wait and writing cannot fail with a launcher that is gone.
         reply_fd = os.open(reply_path, os.O_RDWR)
@@ -51,7 +49,10 @@ def read_launcher(pid: int, run: Path) -> Launcher:
     return Launcher(pid, pidfd, env, cwd, reply_fd, reply_path)
 
 
-def _read_environment(pid: int) -> dict[str, str]:
+def _read_environment(pid: int, run: Path) -> dict[str, str]:
     data = Path(f"/proc/{pid}/environ").read_bytes()
     pairs = (item.split(b"=", 1) for item in data.split(b"\0") if b"=" in item)
-    return {os.fsdecode(key): os.fsdecode(value) for key, value in pairs}
+    env = {os.fsdecode(key): os.fsdecode(value) for key, value in pairs}
+    if env.get(wire.RUN_ENV) != str(run):
+        raise ValueError(f"process {pid} is not a launcher of {run}")
+    return env

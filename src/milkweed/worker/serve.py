@@ -79,7 +79,6 @@ def _choose_address(host: Mapping[str, Any]) -> tuple[str, str]:
 
 def run_proc() -> int:
     """Be a proc, as the engine's own bootstrap command would."""
-
     module = _bootstrap_module()
     extend_path(os.environ.get(PATH_ENV, ""))
     sys.argv = [module]

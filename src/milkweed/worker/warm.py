@@ -11,23 +11,25 @@ import os
 
 # What `import monarch.actor` pulls in besides monarch itself. A name that a version no longer needs or
 # lacks costs nothing; a missing one only costs time in every fork.
-MODULES = (
-    "__future__ argparse array ast asyncio asyncio.subprocess base64 bdb bisect bz2 calendar cmd code codeop collections "
-    "concurrent.futures contextlib contextvars copy copyreg csv ctypes dataclasses datetime difflib dis "
-    "email.message email.parser email.policy email.utils enum fnmatch functools gettext glob heapq html importlib.abc "
-    "importlib.machinery importlib.metadata importlib.resources importlib.util inspect ipaddress itertools json "
-    "linecache locale logging lzma math multiprocessing multiprocessing.connection multiprocessing.reduction ntpath "
-    "operator pathlib pdb pickle platform pprint queue random re runpy select selectors shutil signal socket ssl string "
-    "struct subprocess tempfile textwrap threading token tokenize traceback types typing typing_extensions "
-    "unittest urllib.parse uuid warnings weakref zipfile zlib "
-    "cloudpickle mypy_extensions opentelemetry.metrics opentelemetry.trace opentelemetry.trace.propagation "
-    "pyre_extensions tabulate typing_inspect"
-).split()
+MODULES = """
+    __future__ argparse array ast asyncio asyncio.subprocess base64 bdb bisect bz2 calendar cmd
+    code codeop collections concurrent.futures contextlib contextvars copy copyreg csv ctypes
+    dataclasses datetime difflib dis email.message email.parser email.policy email.utils enum
+    fnmatch functools gettext glob heapq html importlib.abc importlib.machinery
+    importlib.metadata importlib.resources importlib.util inspect ipaddress itertools json
+    linecache locale logging lzma math multiprocessing multiprocessing.connection
+    multiprocessing.reduction ntpath operator pathlib pdb pickle platform pprint queue random re
+    runpy select selectors shutil signal socket ssl string struct subprocess tempfile textwrap
+    threading token tokenize traceback types typing unittest urllib.parse uuid warnings weakref
+    zipfile zlib
+    cloudpickle mypy_extensions opentelemetry.metrics opentelemetry.trace
+    opentelemetry.trace.propagation pyre_extensions tabulate typing_extensions typing_inspect
+"""
 
 
 def warm_up() -> None:
     """Import them, and set the memory aside so that forks share it."""
-    for name in MODULES:
+    for name in MODULES.split():
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
     _preload_library()

@@ -40,7 +40,7 @@ def encode(message: Mapping[str, Any]) -> bytes:
 
 def decode(line: bytes) -> dict[str, Any]:
     """Read one line; ValueError when it is not a message."""
-    message = json.loads(line)
-    if not isinstance(message, dict):
+    message: dict[str, Any] = json.loads(line)
+    if message.__class__ is not dict:
         raise ValueError("a message is a JSON object")
     return message

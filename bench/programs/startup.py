@@ -1,6 +1,6 @@
 """The programs that are timed, each once for milkweed and once for the engine's own job layer.
 
-Run as `python programs.py WHO WHAT HOSTS`; prints one JSON object. Imports are inside, because they are part
+Run as `python startup.py WHO WHAT HOSTS`; prints one JSON object. Imports are inside, because they are part
 of what is timed.
 """
 
@@ -105,7 +105,7 @@ def bad_worker(who: str, hosts: int) -> dict[str, float]:
     """From asking for hosts to learning that their workers cannot start."""
     job_class, _probe = load(who)
     if who == "milkweed":
-        job = job_class({"hosts": hosts}, python_exe=getattr(sys, "_base_executable"))
+        job = job_class({"hosts": hosts}, python_exe=sys._base_executable)
     else:
         job = job_class({"hosts": hosts}, env={"PYTHONHOME": "/nonexistent"})
     began_s = time.monotonic()
