@@ -49,7 +49,7 @@ class Events:
         """All events so far; a line cut short by a crash is passed over."""
         found: list[Event] = []
         with contextlib.suppress(OSError):
-            for line in self.path.read_text().splitlines():
+            for line in self.path.read_text(errors="replace").splitlines():
                 with contextlib.suppress(ValueError, TypeError):
                     found.append(Event(**json.loads(line)))
         return found

@@ -36,7 +36,12 @@ class Host:
 def natural_key(name: str) -> tuple[tuple[int, int | str], ...]:
     """Sort `n2` before `n10`, whatever order a scheduler lists them in."""
     parts = re.split(r"(\d+)", name)
-    return tuple((0, int(part)) if part.isdigit() else (1, part) for part in parts if part)
+    return tuple((0, int(part)) if part.isdecimal() else (1, part) for part in parts if part)
+
+
+def _order(host: Host) -> tuple[object, ...]:
+    """Names first by their numbers, then by their letters: `n1` and `n01` have an order, too."""
+    return natural_key(host.name), host.name
 
 
 def cut_hosts(sizes: Mapping[str, int], hosts: Iterable[Host]) -> dict[str, tuple[Host, ...]]:
@@ -53,7 +58,7 @@ def cut_hosts(sizes: Mapping[str, int], hosts: Iterable[Host]) -> dict[str, tupl
             )
         else:
             loose.append(host)
-    loose.sort(key=lambda host: natural_key(host.name), reverse=True)
+    loose.sort(key=_order, reverse=True)
     for mesh, size in sizes.items():
         while len(cut[mesh]) < size and loose:
             cut[mesh].append(replace(loose.pop(), mesh=mesh))
@@ -66,12 +71,14 @@ def _ranked(mesh: str, size: int, hosts: Sequence[Host]) -> tuple[Host, ...]:
             f"mesh {mesh!r} needs {size} hosts and {len(hosts)} are there",
             seen=", ".join(host.name for host in hosts) or "no host",
         )
+    free = sorted(set(range(size)) - {host.rank for host in hosts}, reverse=True)
+    unranked = sorted((host for host in hosts if host.rank < 0), key=_order)
     known = [host for host in hosts if host.rank >= 0]
-    if not known:
-        return tuple(replace(host, rank=rank) for rank, host in enumerate(hosts))
-    if sorted(host.rank for host in hosts) != list(range(size)):
+    if len(free) == len(unranked):
+        known += [replace(host, rank=free.pop()) for host in unranked]
+    if sorted(host.rank for host in known) != list(range(size)):
         raise AllocationError(
             f"the hosts of mesh {mesh!r} do not have the ranks 0 to {size - 1}",
             seen=", ".join(f"{host.name}={host.rank}" for host in hosts),
         )
-    return tuple(sorted(hosts, key=lambda host: host.rank))
+    return tuple(sorted(known, key=lambda host: host.rank))

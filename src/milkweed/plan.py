@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+import json
 from dataclasses import dataclass
 from typing import Any
 
@@ -100,7 +100,7 @@ def diff_specs(before: JobSpec, after: JobSpec) -> tuple[Change, ...]:
     return tuple(
         Change(field=key, before=_hide(key, old.get(key)), after=_hide(key, new.get(key)))
         for key in sorted({*old, *new})
-        if old.get(key) != new.get(key)
+        if json.dumps(old.get(key), sort_keys=True) != json.dumps(new.get(key), sort_keys=True)
     )
 
 
@@ -176,14 +176,5 @@ def _plan(action: Action, reason: str, spec: JobSpec, apply_id: str | None = Non
 
 
 def _only_sizes(changes: tuple[Change, ...], before: JobSpec, after: JobSpec) -> bool:
-    same_meshes = before.sizes.keys() == after.sizes.keys()
-    return same_meshes and all(change.field.endswith(".hosts") for change in changes)
-
-
-def make_deltas(before: JobSpec, after: JobSpec) -> Mapping[str, int]:
-    """How many hosts each mesh gains or loses."""
-    return {
-        name: size - before.sizes.get(name, 0)
-        for name, size in after.sizes.items()
-        if size != before.sizes.get(name, 0)
-    }
+    sizes = {f"meshes.{name}.hosts" for name in before.sizes.keys() & after.sizes.keys()}
+    return sizes.issuperset(change.field for change in changes)

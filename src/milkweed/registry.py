@@ -6,10 +6,10 @@ import json
 import os
 import shutil
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from .state import StateFile, ensure_folder, save_private
+from .state import StateFile, check_apply_id, ensure_folder, save_private
 
 HOME_ENV = "MILKWEED_HOME"
 
@@ -43,7 +43,8 @@ class Entry:
 
 
 def folder_of(apply_id: str) -> Path:
-    """The folder of an allocation."""
+    """The folder of an allocation; it is deleted with it, so the id must be a plain name."""
+    check_apply_id(apply_id)
     return home() / "jobs" / apply_id
 
 
@@ -66,12 +67,20 @@ def load_entries() -> Iterator[Entry]:
     found: list[Entry] = []
     for path in sorted(folder.glob("*/entry.json")):
         try:
-            found.append(Entry(**json.loads(path.read_bytes())))
-        except (OSError, ValueError, TypeError):
+            found.append(_parse_entry(path))
+        except (OSError, ValueError, TypeError, RecursionError):
             found.append(
                 Entry(apply_id=path.parent.name, name="?", backend="?", state_path="", created=0.0)
             )
     yield from sorted(found, key=lambda entry: entry.created)
+
+
+def _parse_entry(path: Path) -> Entry:
+    entry = Entry(**json.loads(path.read_bytes()))
+    texts = (entry.apply_id, entry.name, entry.backend, entry.state_path)
+    if entry.apply_id != path.parent.name or not all(isinstance(text, str) for text in texts):
+        raise ValueError("this is not the entry of its folder")
+    return replace(entry, created=float(entry.created))
 
 
 def remove_entry(apply_id: str) -> None:

@@ -135,6 +135,8 @@ class JobSpec:
         check_job_name(self.name)
         check_meshes(self.meshes)
         check_env(self.env, where="env")
+        check_plain(self.options, where=self.backend)
+        check_plain(self.client, where=self.backend)
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -161,8 +163,11 @@ class JobSpec:
                     found[f"{at}.{item.name}"] = value
             for key, value in self.mesh_env(mesh).items():
                 found[f"{at}.env.{key}"] = value
-        found.update({f"{self.backend}.{key}": value for key, value in self.options.items()})
-        return found
+        for key, value in self.options.items():
+            if value is not None:
+                found[f"{self.backend}.{key}"] = value
+        # As a state file gives it back: a tuple is a list there, and 60.0 is what 60 is.
+        return json.loads(json.dumps(found), parse_float=_number)
 
     def fingerprint(self) -> str:
         """A short name for what defines the allocation: equal fingerprints can share one."""
@@ -210,7 +215,7 @@ def _tuples(data: Mapping[str, Any]) -> dict[str, Any]:
 
 def _tuple(value: Any) -> Any:
     """JSON has no tuples; a spec has no lists."""
-    return tuple[Any, ...](value) if isinstance(value, list) else value
+    return tuple(value) if value.__class__ is list else value
 
 
 def make_meshes(
@@ -330,6 +335,24 @@ def _check_resources(mesh: MeshSpec) -> None:
         value = getattr(mesh.resources, item.name)
         if isinstance(value, int) and value < (0 if item.name == "gpus" else 1):
             raise SpecError(f"meshes.{mesh.name}.{item.name}: {value} is too small")
+
+
+def check_plain(values: Mapping[str, Any], *, where: str) -> None:
+    """Refuse what a state file could not carry."""
+    for key, value in values.items():
+        try:
+            json.dumps(value, allow_nan=False)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise SpecError(
+                f"{where}.{key}: {_shown(value)} is not plain data",
+                seen=str(error),
+                hint="give text, numbers, true or false, and lists and mappings of them",
+            ) from error
+
+
+def _number(text: str) -> int | float:
+    value = float(text)
+    return int(value) if value.is_integer() else value
 
 
 def check_env(env: Mapping[str, str], *, where: str) -> None:

@@ -7,6 +7,7 @@ import errno
 import fcntl
 import json
 import os
+import re
 import time
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field, replace
@@ -26,7 +27,10 @@ from .spec import JobSpec
 
 DEFAULT_PATH = ".milkweed/job.json"
 VERSION = 1
+_OLDEST = 1
 LOCK_TIMEOUT_S = 60.0
+PHASES = ("declared", "intent", "submitted")
+_APPLY_ID = re.compile(r"[0-9A-Za-z][0-9A-Za-z_-]{0,63}")
 
 MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
 """From version N to N + 1; a new format adds its step here and raises VERSION."""
@@ -81,7 +85,7 @@ def parse_record(data: bytes, source: str) -> Record:
     _refuse_pickle(data, source)
     try:
         content: Any = json.loads(data)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise StateCorruptError(
             f"{source} is not a milkweed state file: it is not JSON", seen=str(error), hint=way_out
         ) from error
@@ -92,13 +96,44 @@ def parse_record(data: bytes, source: str) -> Record:
     content = _migrate(content, source)
     try:
         plain = {name: content[name] for name in _PLAIN_FIELDS}
+        _check_plain(plain)
         return Record(spec=JobSpec.from_json(content["spec"]), **plain)
-    except (KeyError, TypeError, AttributeError, SpecError) as error:
+    except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
         raise StateCorruptError(
             f"{source} is a milkweed state file with something missing or wrong",
             seen=f"{type(error).__name__}: {error}",
             hint=way_out,
         ) from error
+
+
+def _check_plain(plain: Mapping[str, Any]) -> None:
+    """Whoever wrote the file, the id becomes the name of a folder that is deleted in the end."""
+    if plain["apply_id"] is not None:
+        check_apply_id(plain["apply_id"])
+    if plain["phase"] not in PHASES:
+        raise ValueError(f"the phase {plain['phase']!r} is not known")
+    for name, kinds in _KINDS.items():
+        if not isinstance(plain[name], kinds):
+            raise TypeError(f"{name} is {type(plain[name]).__name__}")
+
+
+_KINDS: Mapping[str, type | tuple[type, ...]] = {
+    "handle": (dict, type(None)),
+    "job_class": str,
+    "attributes": dict,
+    "machine": dict,
+    "batch": bool,
+    "created": (int, float),
+}
+
+
+def check_apply_id(apply_id: object) -> None:
+    """Refuse an id that is not a plain name."""
+    if not isinstance(apply_id, str) or not _APPLY_ID.fullmatch(apply_id):
+        raise StateCorruptError(
+            f"{apply_id!r} is not the id of an allocation",
+            hint="nothing was done; look at who wrote the file it stands in",
+        )
 
 
 def _is_mapping(content: Any) -> TypeGuard[dict[str, Any]]:
@@ -107,9 +142,9 @@ def _is_mapping(content: Any) -> TypeGuard[dict[str, Any]]:
 
 def _migrate(content: dict[str, Any], source: str) -> dict[str, Any]:
     version = content.get("version")
-    if not isinstance(version, int) or version > VERSION:
+    if not isinstance(version, int) or version > VERSION or version < _OLDEST:
         raise StateVersionError(
-            f"{source} has version {version!r}; this milkweed {__version__} reads up to {VERSION}",
+            f"{source} has version {version!r}; milkweed {__version__} reads {_OLDEST} to {VERSION}",
             seen=f"written by milkweed {content.get('written_by', 'unknown')}",
             hint="use that milkweed, or upgrade this one",
         )
@@ -193,7 +228,8 @@ class StateFile:
         try:
             yield
         finally:
-            path.unlink(missing_ok=True)
+            if _is_there(fd, path):
+                path.unlink()
             os.close(fd)
             _tidy(path.parent)
 
@@ -216,12 +252,20 @@ def _try_lock(path: Path) -> int:
         raise _write_error(f"the lock {path}", error) from error
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if os.path.samestat(os.fstat(fd), os.stat(path)):
+        if _is_there(fd, path):
             return fd
-    except (BlockingIOError, FileNotFoundError):
+    except BlockingIOError:
         pass
     os.close(fd)
     return -1
+
+
+def _is_there(fd: int, path: Path) -> bool:
+    """Whether an open file still has its name: its folder may have been deleted meanwhile."""
+    try:
+        return os.path.samestat(os.fstat(fd), path.stat())
+    except OSError:
+        return False
 
 
 def ensure_folder(folder: Path) -> None:
@@ -239,6 +283,7 @@ def save_private(path: Path, data: bytes, *, what: str) -> None:
     try:
         fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
         with os.fdopen(fd, "wb") as file:
+            os.fchmod(fd, 0o600)  # whatever the umask says
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
@@ -250,8 +295,8 @@ def save_private(path: Path, data: bytes, *, what: str) -> None:
 
 def _write_error(what: str, error: OSError) -> StateError:
     hints = {
-        errno.ENOSPC: "free some space on that disk; nothing was started and nothing was lost",
-        errno.EDQUOT: "free some of your quota; nothing was started and nothing was lost",
+        errno.ENOSPC: "free some space on that disk; what was recorded before is still there",
+        errno.EDQUOT: "free some of your quota; what was recorded before is still there",
         errno.EACCES: "check its owner and mode, or name another path",
         errno.EROFS: "that file system is read-only: name another path",
     }

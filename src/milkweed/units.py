@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from fractions import Fraction
 from typing import TypeVar
 
 from .errors import SpecError
@@ -31,26 +32,29 @@ _SIZE_UNITS = {
 _DURATION_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
 _CLOCK = re.compile(r"(?:(\d+)-)?(\d+):([0-5]?\d):([0-5]?\d)")
+_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*")
+_MAX_TEXT = 40
+_MAX_NUMBER = 2**63 - 1
 
 
 def parse_size(text: str | int, *, field: str) -> int:
     """Read `256Gi`, `512MB` or a number of bytes."""
-    if isinstance(text, int):
+    if isinstance(text, int) and not isinstance(text, bool):
         return _positive(text, field)
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", text)
+    match = _SIZE.fullmatch(str(text)[: _MAX_TEXT + 1])
     if match is None or match[2].upper() not in _SIZE_UNITS:
         raise SpecError(
             f"{field}: {text!r} is not a size",
             hint="write a number with a unit, such as 512Mi, 16Gi or 200GB",
         )
-    return _positive(int(float(match[1]) * _SIZE_UNITS[match[2].upper()]), field)
+    return _positive(int(Fraction(match[1]) * _SIZE_UNITS[match[2].upper()]), field)
 
 
 def parse_duration(text: str | float, *, field: str) -> float:
     """Read `90m`, `1h30m`, `12:00:00`, `1-12:00:00` or a number of seconds."""
-    if isinstance(text, int | float):
-        return _positive(float(text), field)
-    clean = text.strip().lower()
+    if isinstance(text, int | float) and not isinstance(text, bool):
+        return float(_positive(text, field))
+    clean = str(text)[: _MAX_TEXT + 1].strip().lower()
     if clock := _CLOCK.fullmatch(clean):
         days, hours, minutes, seconds = (int(part or 0) for part in clock.groups())
         return _positive(float(((days * 24 + hours) * 60 + minutes) * 60 + seconds), field)
@@ -64,6 +68,8 @@ def parse_duration(text: str | float, *, field: str) -> float:
 
 
 def _positive(value: _Number, field: str) -> _Number:
+    if not abs(value) <= _MAX_NUMBER:  # false for nan, too
+        raise SpecError(f"{field}: the number is too large")
     if value <= 0:
         raise SpecError(f"{field}: {value} is not more than zero")
     return value

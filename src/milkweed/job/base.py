@@ -246,13 +246,11 @@ class JobTrait(ServiceMethods):
         try:
             timeout_s = self.spec.client.get("start_timeout")
             meshes = connection.open(time.monotonic() + timeout_s if timeout_s else None)
-        except (HostFailedError, AllocationEndedError):
+        except BaseException as error:
             connection.close()
-            if created and not self._backend().capabilities.queued:
+            failed = isinstance(error, HostFailedError | AllocationEndedError)
+            if created and (failed or not keep) and not self._backend().capabilities.queued:
                 self.kill()
-            raise
-        except BaseException:
-            connection.close()
             raise
         held.connection = connection
         held.state = JobState(meshes)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from .. import identity
 from ..backends.base import Handle
 from ..errors import SpecError
 from ..spec import JobSpec, Lifetime, Resources, make_meshes
@@ -165,7 +165,6 @@ class LocalProcess:
 
     def terminate(self) -> None:
         """Ask the client and all its procs to end."""
-        os.kill(self.pid, signal.SIGTERM)
-        time.sleep(0)
+        identity.send_signal(self._handle["keeper"], signal.SIGTERM)
 
     kill = terminate

@@ -145,6 +145,12 @@ class HostLog:
         self._file.write("".join(f"{line}\n" for line in marked).encode())
         self.tail = [*self.tail, *marked][-TAIL_LINES:]
 
+    def close(self) -> None:
+        """Let the file go."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
 
 def decode_status(status: int) -> int:
     """An exit code as `subprocess` gives it: negative for a signal."""

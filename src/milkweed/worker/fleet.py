@@ -305,6 +305,8 @@ class Fleet:
             await asyncio.sleep(0.01)
             self.reap()
         self.drain()
+        for log in (self._client_log, *(entry.log for entry in self._hosts.values())):
+            log.close()
 
     def _below(self) -> list[int]:
         return [pid for pid in children.tree([os.getpid()]) if pid != os.getpid()]

@@ -8,7 +8,6 @@ import json
 import os
 import shutil
 import signal
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -187,7 +186,3 @@ class Keeper:
         self.lease.lost_client(time.monotonic(), owner=client.owner)
         if reason := self.lease.over(time.monotonic(), self.clients.count):
             self.stop(reason)
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

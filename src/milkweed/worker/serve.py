@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import importlib
 import json
 import os
 import random
@@ -51,6 +53,7 @@ def serve_host(host: Mapping[str, Any], ready_fd: int) -> int:
     """Serve the engine as one host; tell the keeper the address once it is served."""
     # The engine puts the sockets of its procs into a folder of its own making: closed to others.
     os.umask(0o077)
+    gc.disable()  # nothing made by imports is garbage; looking for some takes a tenth of the time
     try:
         from monarch.actor import start_worker_loop_forever
     except ImportError as error:
@@ -59,6 +62,7 @@ def serve_host(host: Mapping[str, Any], ready_fd: int) -> int:
             f"install it there: {sys.executable} -m pip install torchmonarch"
         ) from error
 
+    gc.enable()
     served, dialled = _choose_address(host)
     future = start_worker_loop_forever(address=served, ca="trust_all_connections")
     os.write(ready_fd, json.dumps({"address": dialled}).encode())
@@ -79,6 +83,9 @@ def _choose_address(host: Mapping[str, Any]) -> tuple[str, str]:
 
 def run_proc() -> int:
     """Be a proc, as the engine's own bootstrap command would."""
+    gc.disable()
+    importlib.import_module("monarch.actor")
+    gc.enable()
     module = _bootstrap_module()
     extend_path(os.environ.get(PATH_ENV, ""))
     sys.argv = [module]
