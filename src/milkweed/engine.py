@@ -135,10 +135,18 @@ def client_environment(client: str) -> dict[str, str]:
     return {wire.CLIENT_ENV: client}
 
 
-def attach(meshes: Mapping[str, Sequence[Host]], *, client: str) -> dict[str, Hosts]:
-    """Connect to every host's worker; returns at once, the engine connects in the background."""
+def attach(
+    meshes: Mapping[str, Sequence[Host]],
+    *,
+    client: str,
+    credentials: Mapping[str, str] | None = None,
+) -> dict[str, Hosts]:
+    """Connect to every host's worker; returns at once, the engine connects in the background.
+
+    `credentials` are the variables that name the certificates to show, where hosts ask for one.
+    """
     addresses = [host.address for hosts in meshes.values() for host in hosts]
-    _use_transport(addresses)
+    _use_transport(addresses, credentials or {})
     env = client_environment(client)
     return {
         name: adopt(
@@ -164,8 +172,8 @@ def _own_host() -> HostMesh:
     return copy.copy(mesh)
 
 
-def _use_transport(addresses: Sequence[str]) -> None:
-    """A process speaks one transport for its life; say so instead of hanging."""
+def _use_transport(addresses: Sequence[str], credentials: Mapping[str, str]) -> None:
+    """A process speaks one transport for its life, with one certificate; say so instead of hanging."""
     wanted = {address.partition("://")[0].rpartition("@")[2] for address in addresses}
     if len(wanted) != 1:
         raise AllocationError(f"hosts with different transports: {', '.join(sorted(wanted))}")
@@ -176,21 +184,23 @@ def _use_transport(addresses: Sequence[str]) -> None:
                 f"this process already talks to hosts over {_transports[0]}, and these need {transport}",
                 hint="use one transport for all jobs of a program, or a program per job",
             )
+        if credentials:
+            _use_credentials(credentials)
         if not _transports and transport == "tls":
             # Hosts dial back: on loopback, under the name that the client's certificate carries.
             _monarch.enable_transport("tls://localhost:0")
         _transports[:] = [transport]
 
 
-def use_credentials(environment: Mapping[str, str]) -> None:
+def _use_credentials(credentials: Mapping[str, str]) -> None:
     """Show these certificates to hosts; must come before the first connection of the process."""
-    known = {key: os.environ.get(key, value) for key, value in environment.items()}
-    if known != dict(environment):
+    known = {key: os.environ.get(key, value) for key, value in credentials.items()}
+    if known != dict(credentials):
         raise AllocationError(
             "this process already shows another job's certificate",
             hint="a program can use one job with certificates; run the other in a second program",
         )
-    os.environ.update(environment)
+    os.environ.update(credentials)
     reload_config_from_env()
 
 
@@ -220,7 +230,7 @@ def stop_procs(timeout_s: float) -> None:
 
 def _settle(future: Any, deadline_s: float) -> None:
     """Wait for the engine; the client is leaving, and whatever fails now is reaped with it."""
-    with contextlib.suppress(Exception):
+    with contextlib.suppress(Exception):  # the engine's errors have no common class
         future.get(timeout=max(0.01, deadline_s - time.monotonic()))
 
 

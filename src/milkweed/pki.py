@@ -377,7 +377,7 @@ def _replace_file(folder_fd: int, name: str, content: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
             os.replace(beside, name, src_dir_fd=folder_fd, dst_dir_fd=folder_fd)
-        except BaseException:
+        except BaseException:  # whatever it was, no half of a key may stay
             os.unlink(beside, dir_fd=folder_fd)
             raise
     os.fsync(folder_fd)

@@ -138,6 +138,8 @@ def make_plan(
         reason = f"nothing is known about the recorded allocation: {why}"
         return Plan(action=Action.NOTHING, reasons=(reason,), spec=spec, apply_id=at, blocked=True)
     changes = diff_specs(observed.spec, spec)
+    if not changes and observed.status.failed_hosts:
+        return _changed(spec, changes, at, f"hosts were lost: {_lost(observed.status)}", word)
     if not changes:
         action = Action.NOTHING if held else Action.REUSE
         return _plan(action, f"the allocation is {live.value} and nothing changed", spec, at)
@@ -146,29 +148,27 @@ def make_plan(
         return Plan(
             action=Action.RESIZE, reasons=(reason,), spec=spec, changes=changes, apply_id=at
         )
-    return _changed(spec, changes, at, live, word)
+    reason = f"the declaration differs from the {live.value} allocation"
+    return _changed(spec, changes, at, reason, word)
 
 
 def _changed(
-    spec: JobSpec, changes: tuple[Change, ...], apply_id: str | None, live: Liveness, word: str
+    spec: JobSpec, changes: tuple[Change, ...], apply_id: str | None, reason: str, word: str
 ) -> Plan:
-    if word == "new":
-        return Plan(
-            action=Action.CREATE,
-            reasons=(f"the declaration changed; the {live.value} allocation is kept beside it",),
-            spec=spec,
-            changes=changes,
-            apply_id=apply_id,
-            keeps_old=True,
-        )
     return Plan(
-        action=Action.REPLACE,
-        reasons=(f"the declaration differs from the {live.value} allocation",),
+        action=Action.CREATE if word == "new" else Action.REPLACE,
+        reasons=(f"{reason}, and is kept beside the new one" if word == "new" else reason,),
         spec=spec,
         changes=changes,
         apply_id=apply_id,
-        approved=word == "replace",
+        approved=word != "ask",
+        keeps_old=word == "new",
     )
+
+
+def _lost(status: Status) -> str:
+    lost = ((host.host, host.reason.partition("\n")[0]) for host in status.failed_hosts)
+    return ", ".join(f"{host} ({reason})" if reason else host for host, reason in lost)
 
 
 def _plan(action: Action, reason: str, spec: JobSpec, apply_id: str | None = None) -> Plan:

@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from .state import StateFile, check_apply_id, ensure_folder, save_private
 
@@ -76,8 +77,9 @@ def load_entries() -> Iterator[Entry]:
 
 
 def _parse_entry(path: Path) -> Entry:
-    entry = Entry(**json.loads(path.read_bytes()))
-    texts = (entry.apply_id, entry.name, entry.backend, entry.state_path)
+    data: Any = json.loads(path.read_bytes())
+    entry = Entry(**data)
+    texts = [value for key, value in data.items() if key != "created"]
     if entry.apply_id != path.parent.name or not all(isinstance(text, str) for text in texts):
         raise ValueError("this is not the entry of its folder")
     return replace(entry, created=float(entry.created))

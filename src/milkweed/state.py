@@ -16,8 +16,8 @@ from typing import Any, TypeGuard
 
 from . import __version__, identity
 from .errors import (
+    MilkweedError,
     PickleRefusedError,
-    SpecError,
     StateBusyError,
     StateCorruptError,
     StateError,
@@ -98,10 +98,12 @@ def parse_record(data: bytes, source: str) -> Record:
         plain = {name: content[name] for name in _PLAIN_FIELDS}
         _check_plain(plain)
         return Record(spec=JobSpec.from_json(content["spec"]), **plain)
-    except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
+    except (KeyError, TypeError, AttributeError, ValueError, StateCorruptError) as error:
         raise StateCorruptError(
             f"{source} is a milkweed state file with something missing or wrong",
-            seen=f"{type(error).__name__}: {error}",
+            seen=error.what
+            if isinstance(error, MilkweedError)
+            else f"{type(error).__name__}: {error}",
             hint=way_out,
         ) from error
 
@@ -289,7 +291,8 @@ def save_private(path: Path, data: bytes, *, what: str) -> None:
             os.fsync(file.fileno())
         os.replace(temporary, path)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            temporary.unlink()
         raise _write_error(what, error) from error
 
 

@@ -53,7 +53,7 @@ def parse_size(text: str | int, *, field: str) -> int:
 def parse_duration(text: str | float, *, field: str) -> float:
     """Read `90m`, `1h30m`, `12:00:00`, `1-12:00:00` or a number of seconds."""
     if isinstance(text, int | float) and not isinstance(text, bool):
-        return float(_positive(text, field))
+        return _positive(float(text) if abs(text) <= _MAX_NUMBER else float("inf"), field)
     clean = str(text)[: _MAX_TEXT + 1].strip().lower()
     if clock := _CLOCK.fullmatch(clean):
         days, hours, minutes, seconds = (int(part or 0) for part in clock.groups())

@@ -26,8 +26,6 @@ def measure(command: list[str], env: dict[str, str], cwd: Path) -> float:
     return took
 
 
-# In the group of the tests with real processes, so that none of those runs at the same time.
-@pytest.mark.xdist_group("real processes")
 @pytest.mark.parametrize("word", ["--help", "ls"])
 def test_commands_answer_within_150_ms(word: str, tmp_path: Path) -> None:
     """Beyond what Python itself takes to start, help and lists take less than 150 ms."""

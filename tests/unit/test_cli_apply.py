@@ -219,9 +219,7 @@ def test_silence_changes_nothing(world: FakeScheduler) -> None:
     assert Path(".milkweed/demo.json").read_bytes() == before
 
 
-def test_what_was_not_shown_is_told(
-    world: FakeScheduler, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_was_not_shown_is_told(world: FakeScheduler, monkeypatch: pytest.MonkeyPatch) -> None:
     """When another client was faster, the command says that something else was done than shown."""
     declare()
     opened = SpecJob(load_jobfile("milkweed.yaml").spec)

@@ -296,14 +296,15 @@ def _host(item: Mapping[str, Any], control: str) -> Host:
 
 def _stop(run: Path, keeper: Mapping[str, Any]) -> None:
     """Ask first; a keeper that does not listen is ended, and the kernel ends its children."""
+    deadline_s = time.monotonic()
     with (
         contextlib.suppress(UnreachableError, DeadlineError),
         Connection(_control(run)) as connection,
     ):
         connection.send({"op": "stop"})
+        deadline_s += STOP_TIMEOUT_S
         while connection.receive(STOP_TIMEOUT_S) is not None:
             pass
-    deadline_s = time.monotonic() + STOP_TIMEOUT_S
     for number in (signal.SIGTERM, signal.SIGKILL):
         while identity.is_running(keeper) and time.monotonic() < deadline_s:
             with contextlib.suppress(ChildProcessError):

@@ -107,7 +107,8 @@ def of_jobfile(path: Path) -> Chosen:
     from ..jobfile import load_jobfile
 
     found = load_jobfile(path)
-    record = path.absolute().parent / Path(DEFAULT_PATH).parent / f"{found.spec.name}.json"
+    folder = Path(os.path.abspath(path)).parent
+    record = folder / Path(DEFAULT_PATH).parent / f"{found.spec.name}.json"
     return Chosen(
         name=found.spec.name, backend=found.spec.backend, file=StateFile(record), jobfile=found
     )

@@ -33,7 +33,7 @@ def make_client(words: Sequence[str], chosen: Chosen) -> Client:
                 f"job {chosen.name!r} does not say what to run",
                 hint="`milkweed run train.py`, or write `run: python train.py` into the job file",
             )
-        words, folder = declared.spec.run, declared.path.absolute().parent
+        words, folder = declared.spec.run, Path(os.path.abspath(declared.path)).parent
     return Client(argv=_resolve(words, folder), folder=folder)
 
 

@@ -45,7 +45,11 @@ def wait_ready(
 
 def _raise_over(status: Status, name: str) -> None:
     if status.liveness is Liveness.ENDED:
-        raise AllocationEndedError(f"the allocation of job {name!r} has ended", seen=status.reason)
+        raise AllocationEndedError(
+            f"the allocation of job {name!r} has ended",
+            seen=status.reason,
+            hint="`milkweed status --why` tells what happened",
+        )
     if not status.failed_hosts:
         return
     first, *others = status.failed_hosts

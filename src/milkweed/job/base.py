@@ -129,7 +129,6 @@ class JobTrait(ServiceMethods):
             known = (file.load() if file else None) or (held.record if held else None)
             record, observed = lifecycle.observe(wish.backend, known, file)
             plan = lifecycle.plan_for(wish, self._matched(observed, record), held=held is not None)
-            plan = self._replace_failed(plan, observed, wish)
             record, file = lifecycle.execute(plan, wish, record, file)
         if held is None or held.record.apply_id != record.apply_id:
             self._let_go()
@@ -149,20 +148,6 @@ class JobTrait(ServiceMethods):
         return replace(
             observed, spec=replace(self.spec, options={"can_run": "another declaration"})
         )
-
-    def _replace_failed(self, plan: Plan, observed: Observed, wish: lifecycle.Wish) -> Plan:
-        """An allocation with a lost host is not what was declared."""
-        failed = observed.status.failed_hosts if observed.status else ()
-        if plan.action is not Action.REUSE or not failed:
-            return plan
-        lost = ", ".join(f"{host.host} ({host.reason.splitlines()[0]})" for host in failed)
-        word = wish.on_change or ("ask" if wish.backend.capabilities.queued else "replace")
-        if word == "ask":
-            raise HostFailedError(
-                f"the allocation of job {wish.spec.name!r} has lost hosts: {lost}",
-                hint='on_change="replace" makes another allocation; kill() ends this one',
-            )
-        return replace(plan, action=Action.REPLACE, reasons=(f"hosts were lost: {lost}",))
 
     @property
     def apply_id(self) -> str | None:
@@ -187,7 +172,8 @@ class JobTrait(ServiceMethods):
         """
         file = self._state_file(cached_path)
         held = self._held
-        if held and held.state and held.connection and held.connection.alive:
+        connection = held and held.connection
+        if held and held.state and connection and connection.alive and not connection.lost:
             self._keep_at(file)
             return held.state
         action = self._adopt(file) or self._apply(file, keep=file is not None)
@@ -246,7 +232,7 @@ class JobTrait(ServiceMethods):
         try:
             timeout_s = self.spec.client.get("start_timeout")
             meshes = connection.open(time.monotonic() + timeout_s if timeout_s else None)
-        except BaseException as error:
+        except BaseException as error:  # whatever ends the wait, the connection must not stay
             connection.close()
             failed = isinstance(error, HostFailedError | AllocationEndedError)
             if created and (failed or not keep) and not self._backend().capabilities.queued:
@@ -277,10 +263,8 @@ class JobTrait(ServiceMethods):
         wish = self._wish(keep=cached_path is not None)
         file = self._held.file if self._held else self._state_file(cached_path)
         record, observed = lifecycle.observe(wish.backend, file.load() if file else None, None)
-        plan = lifecycle.plan_for(
-            wish, self._matched(observed, record), held=self._held is not None
-        )
-        return self._replace_failed(plan, observed, wish)
+        held = self._held is not None
+        return lifecycle.plan_for(wish, self._matched(observed, record), held=held)
 
     def status(self) -> Status:
         """The allocation as its scheduler sees it now."""

@@ -74,16 +74,22 @@ class Connection:
         from .. import engine
 
         hosts = self._wait_ready(deadline_s)
-        if folder := self._handle.get("credentials"):
-            from ..access import check_access
-            from ..pki import Credentials, engine_environment
-
-            credentials = Credentials.of_folder(Path(folder))
-            check_access(credentials, hosts[0].address)
-            engine.use_credentials(engine_environment(credentials))
         cut = cut_hosts(self._spec.sizes, hosts)
-        self.meshes = engine.attach(cut, client=self.client)
+        shown = self._credentials(hosts)
+        self.meshes = engine.attach(cut, client=self.client, credentials=shown)
         return self.meshes
+
+    def _credentials(self, hosts: Sequence[Host]) -> Mapping[str, str]:
+        """What this client shows to hosts that ask for a certificate; tried on the first of them."""
+        folder = self._handle.get("credentials")
+        if not folder:
+            return {}
+        from ..access import check_access
+        from ..pki import Credentials, engine_environment
+
+        credentials = Credentials.of_folder(Path(folder))
+        check_access(credentials, hosts[0].address)
+        return engine_environment(credentials)
 
     def _wait_running(self, deadline_s: float | None) -> None:
         progress = Progress(f"waiting for job {self._spec.name!r}", clock=self._clock)
@@ -241,7 +247,8 @@ def leave_all() -> None:
     connections = [connection for connection in _open if connection.alive]
     if not connections:
         return
-    if not hasattr(sys, "last_type") and "milkweed.engine" in sys.modules:
+    in_order = not hasattr(sys, "last_type") and not any(c.lost for c in connections)
+    if in_order and "milkweed.engine" in sys.modules:
         from .. import engine
 
         engine.stop_procs(LEAVE_TIMEOUT_S)

@@ -152,7 +152,7 @@ def create(wish: Wish, file: StateFile | None) -> tuple[Record, StateFile]:
         handle = wish.backend.submit(_request(wish, apply_id, file))
     except UnreachableError:
         raise  # nobody knows whether it was taken: the intent stays, and the next call finds out
-    except (Exception, KeyboardInterrupt):
+    except (Exception, KeyboardInterrupt):  # whatever it was, nothing may be left half begun
         _undo(wish.backend, record, file)
         raise
     checkpoint("submit")

@@ -1,0 +1,97 @@
+"""How long hosts live: not a moment past their owner, not a moment less than was asked for."""
+
+from __future__ import annotations
+
+import pytest
+
+from milkweed.worker.lease import OWNER_GRACE_S, Lease
+
+
+def lease(*, keep: bool, idle_timeout_s: float = 100.0, batch: bool = False) -> Lease:
+    return Lease(keep=keep, idle_timeout_s=idle_timeout_s, batch=batch, born_s=0.0)
+
+
+def test_hosts_that_are_not_kept_end_with_their_owner() -> None:
+    """When the owner goes, so do its hosts, though others are connected."""
+    it = lease(keep=False)
+    it.saw_client(owner=True)
+    assert it.over(10.0, 1) == ""
+    it.lost_client(10.0, owner=True)
+    assert it.over(10.0, 3) == "its owner is gone"
+
+
+def test_an_owner_may_come_back() -> None:
+    """An owner that connects again is there."""
+    it = lease(keep=False)
+    it.saw_client(owner=True)
+    it.lost_client(10.0, owner=True)
+    it.saw_client(owner=True)
+    assert it.over(10.0, 1) == ""
+
+
+def test_an_owner_that_never_comes_is_not_waited_for() -> None:
+    """A client that died while it started its hosts leaves none behind."""
+    it = lease(keep=False)
+    it.saw_client(owner=False)
+    assert it.over(OWNER_GRACE_S, 1) == ""
+    assert "did not connect within 30 s" in it.over(OWNER_GRACE_S + 0.1, 1)
+
+
+def test_an_owner_that_is_there_may_stay_forever() -> None:
+    """Hosts in use never end by the clock."""
+    it = lease(keep=False)
+    it.saw_client(owner=True)
+    assert it.over(10**9, 1) == ""
+
+
+def test_kept_hosts_end_when_they_idle_too_long() -> None:
+    """From the moment nobody is connected, and not before, the idle time counts."""
+    it = lease(keep=True)
+    assert it.over(99.9, 0) == ""
+    assert it.over(100.0, 0) == "nobody was connected for 100 s (its idle time-out)"
+    it.saw_client(owner=False)
+    assert it.over(10**9, 1) == ""
+    it.lost_client(1000.0, owner=False)
+    assert it.over(1099.9, 0) == ""
+    assert it.over(1100.0, 0)
+
+
+def test_kept_hosts_outlive_their_owner() -> None:
+    """For recorded hosts the owner is one client among others."""
+    it = lease(keep=True)
+    it.saw_client(owner=True)
+    it.lost_client(10.0, owner=True)
+    assert it.over(11.0, 0) == ""
+
+
+def test_one_of_two_clients_going_is_not_idling() -> None:
+    """As long as somebody is connected the hosts are in use."""
+    it = lease(keep=True)
+    it.saw_client(owner=False)
+    it.saw_client(owner=False)
+    it.lost_client(0.0, owner=False)
+    assert it.over(10**9, 1) == ""
+
+
+def test_hosts_can_be_kept_later() -> None:
+    """A record made after the hosts were started keeps them past their owner."""
+    it = lease(keep=False)
+    it.saw_client(owner=True)
+    it.keep = True
+    it.lost_client(10.0, owner=True)
+    assert it.over(11.0, 0) == ""
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_a_batch_job_lives_as_long_as_its_client(keep: bool) -> None:
+    """In batch mode nobody is ever connected; the client's end ends it."""
+    assert lease(keep=keep, batch=True).over(10**9, 0) == ""
+
+
+@pytest.mark.parametrize(
+    ("idle_timeout_s", "expected"), [(0.01, 0.05), (10.0, 1.0), (3600.0, 5.0), (float("inf"), 5.0)]
+)
+def test_the_clock_is_looked_at_often_enough(idle_timeout_s: float, expected: float) -> None:
+    """Short time-outs are kept precisely, and long ones cost nothing."""
+    assert lease(keep=True, idle_timeout_s=idle_timeout_s).next_check_s == expected
+    assert lease(keep=False, idle_timeout_s=idle_timeout_s).next_check_s == 1.0
