@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import os
 import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -102,8 +101,9 @@ class Session:
         self._hear = hear
         self._synced = threading.Event()
         hello = {"op": "hello", "client": client, "owner": owner, "output": output}
-        self.hosts: list[dict[str, Any]] = self._connection.ask(hello, "status")["hosts"]
-        self.pid = os.getpid()
+        # What is there now is heard before anything that changes it.
+        for host in self._connection.ask(hello, "status")["hosts"]:
+            hear({"ev": "host", **host})
         self._thread = threading.Thread(target=self._listen, name="milkweed-session", daemon=True)
         self._thread.start()
 

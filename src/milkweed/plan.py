@@ -138,12 +138,13 @@ def make_plan(
         reason = f"nothing is known about the recorded allocation: {why}"
         return Plan(action=Action.NOTHING, reasons=(reason,), spec=spec, apply_id=at, blocked=True)
     changes = diff_specs(observed.spec, spec)
-    if not changes and observed.status.failed_hosts:
+    lost = observed.status.failed_hosts
+    if not changes and lost:
         return _changed(spec, changes, at, f"hosts were lost: {_lost(observed.status)}", word)
     if not changes:
         action = Action.NOTHING if held else Action.REUSE
         return _plan(action, f"the allocation is {live.value} and nothing changed", spec, at)
-    if can_resize and _only_sizes(changes, observed.spec, spec):
+    if can_resize and not lost and _only_sizes(changes, observed.spec, spec):
         reason = "only the sizes of meshes changed"
         return Plan(
             action=Action.RESIZE, reasons=(reason,), spec=spec, changes=changes, apply_id=at

@@ -143,6 +143,18 @@ def test_a_reader_that_leaves_ends_the_command(shell: Shell) -> None:
         assert program.stderr.read() == ""
 
 
+def test_a_silent_log_does_not_keep_its_reader(shell: Shell) -> None:
+    """`logs -f` ends with its reader though nothing more is written."""
+    shell.run("apply")
+    with shell.start("logs", "-f", "--tail", "0") as program:
+        assert program.stdout is not None
+        assert program.stderr is not None
+        assert program.poll() is None
+        program.stdout.close()
+        assert program.wait(20) == 128 + signal.SIGPIPE
+        assert program.stderr.read() == ""
+
+
 def test_a_program_runs_as_the_client(shell: Shell) -> None:
     """`run` applies, runs the program with its job at hand, and ends with its exit code."""
     shell.client.write(TRAIN, "train.py")

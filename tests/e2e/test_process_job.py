@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from .conftest import Client
+from .conftest import Client, wait_until
 
 pytestmark = pytest.mark.e2e
 
@@ -152,3 +152,40 @@ def test_modules_beside_the_script_can_be_imported(client: Client) -> None:
         assert values(hosts.spawn("b", beside.Beside).name.call().get()) == ["beside"]
         """
     )
+
+
+def test_hosts_of_apply_are_kept_once_a_path_is_named(client: Client) -> None:
+    """apply() alone lives with its program; state() moves the record to its path, and the hosts stay."""
+    out = client.run(
+        """
+        from milkweed.worker import lease
+        job = ProcessJob({"hosts": 1})
+        job.apply()
+        first = job.apply_id
+        job.apply()
+        assert job.active and job.apply_id == first and not os.path.exists(".milkweed")
+        assert job.plan().action == "nothing"
+        job.state()
+        print("id", job.apply_id, os.path.exists(".milkweed/job.json"))
+        """
+    )
+    assert "True" in out.split("id ")[1]
+    again = client.run('job = ProcessJob({"hosts": 1}); job.state(); print("id", job.apply_id)')
+    assert out.split("id ")[1].split()[0] == again.split("id ")[1].split()[0]
+    client.run(
+        """
+        job = job_load()
+        os.rename(".milkweed/job.json", "elsewhere.json")
+        job = job_load("elsewhere.json")
+        job.state()
+        assert os.path.exists("elsewhere.json") and not os.path.exists(".milkweed/job.json")
+        job.kill()
+        assert not os.path.exists("elsewhere.json")
+        """
+    )
+
+
+def test_hosts_of_apply_end_with_their_program(client: Client) -> None:
+    """apply() without a path: nothing outlives the program."""
+    client.run('job = ProcessJob({"hosts": 1}); job.apply(); assert job.wait(20).ready')
+    wait_until(lambda: not client.home.exists())

@@ -153,7 +153,7 @@ def _raise_missing(word: str, entries: Sequence[Entry]) -> Entry:
     names = sorted({entry.name for entry in entries})
     raise NotAppliedError(
         f"no job called {word!r} is recorded, and there is no such job file",
-        hint=suggest(word, names) if names else "`milkweed ls` lists recorded jobs: there are none",
+        hint=suggest(word, names) if names else "`milkweed init` writes a job file",
     )
 
 

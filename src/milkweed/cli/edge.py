@@ -78,3 +78,23 @@ def _drop_output() -> None:
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, sys.stdout.fileno())
         os.close(null)
+
+
+def leave_with_reader() -> None:
+    """End as soon as nobody reads stdout any more, though there may be nothing to write for long."""
+    import threading
+
+    try:
+        out = sys.stdout.fileno()
+    except (OSError, ValueError):  # not a file: somebody reads it from within this process
+        return
+    threading.Thread(target=_watch_reader, args=(out,), daemon=True).start()
+
+
+def _watch_reader(out: int) -> None:
+    import select
+
+    waiting = select.poll()
+    waiting.register(out, 0)  # nothing is asked for but what is always told: that the reader left
+    waiting.poll()
+    os._exit(BROKEN_PIPE)

@@ -24,6 +24,7 @@ from ..errors import (
 )
 from ..events import Event, Events
 from ..plan import ON_CHANGE, Action, Observed, Plan
+from ..registry import own_state_path
 from ..spec import JobSpec, suggest
 from ..state import DEFAULT_PATH, Record, StateFile
 from ..status import Liveness, Status
@@ -116,7 +117,15 @@ class JobTrait(ServiceMethods):
         if client_script is not None:
             hooked = hooks.is_hooked(self)
             script = (client_script,) if hooked else make_client_command(client_script)
-        self._apply(None, keep=bool(script), client_script=script)
+        action = self._apply(None, keep=bool(script), client_script=script)
+        if action in {Action.CREATE, Action.REPLACE} and not script:
+            self._own()
+
+    def _own(self) -> None:
+        """Hosts that live with their owner must know that it is there, though it has not connected yet."""
+        backend = self._backend()
+        if backend.capabilities.machine_bound:
+            self._connection(self._require(), owner=True).join(None)
 
     def _apply(
         self, file: StateFile | None, *, keep: bool, client_script: Sequence[str] = ()
@@ -170,16 +179,26 @@ class JobTrait(ServiceMethods):
         The allocation is recorded at `cached_path`, so that the next program connects to the same hosts.
         With None nothing is recorded, and the hosts end with this program.
         """
-        file = self._state_file(cached_path)
+        file = self._choose_file(cached_path)
         held = self._held
-        connection = held and held.connection
-        if held and held.state and connection and connection.alive and not connection.lost:
-            self._keep_at(file)
+        if held and held.state and held.connection and held.connection.usable:
             return held.state
-        action = self._adopt(file) or self._apply(file, keep=file is not None)
+        action = self._apply(file, keep=file is not None)
         return self._connect(
             created=action in {Action.CREATE, Action.REPLACE}, keep=file is not None
         )
+
+    def _choose_file(self, cached_path: str | os.PathLike[str] | None) -> StateFile | None:
+        """Where the record belongs: a job keeps the file it has, and one of `apply()` moves to the path named."""
+        file = self._state_file(cached_path)
+        held = self._held
+        if held is None:
+            return file
+        if held.file.target != StateFile(own_state_path(held.record.apply_id or "")).target:
+            return held.file
+        if file is not None:
+            self._move_record(held, file)
+        return file
 
     def _state_file(self, cached_path: str | os.PathLike[str] | None) -> StateFile | None:
         """In batch mode a client finds the record of the job it runs in, whatever path it names."""
@@ -187,23 +206,7 @@ class JobTrait(ServiceMethods):
             return StateFile(inside)
         return None if cached_path is None else StateFile(cached_path)
 
-    def _adopt(self, file: StateFile | None) -> Action | None:
-        """After `apply()`, the record moves to the path that `state()` names."""
-        held = self._held
-        if (
-            held is None
-            or held.state is not None
-            or file is None
-            or held.file.target == file.target
-        ):
-            return None
-        self._keep_at(file)
-        return Action.REUSE
-
-    def _keep_at(self, file: StateFile | None) -> None:
-        held = self._held
-        if file is None or held is None or held.file.target == file.target:
-            return
+    def _move_record(self, held: Held, file: StateFile) -> None:
         with file.lock():
             other = file.load()
             if other is not None and other.apply_id != held.record.apply_id:
@@ -214,34 +217,41 @@ class JobTrait(ServiceMethods):
                 )
             file.save(held.record)
             lifecycle.list_allocation(held.record, file)
-            if held.file.target != file.target:
-                held.file.remove()
+            held.file.remove()
             held.file = file
         if held.connection:
-            held.connection.keep(held.record.spec.lifetime.idle_timeout_s)
+            held.connection.keep()
 
     def _connect(self, *, created: bool, keep: bool) -> JobState:
         held = self._require()
-        connection = Connection(
-            self._backend(),
-            replace(held.record.spec, client=self.spec.client),
-            held.record.handle or {},
-            Events(held.record.apply_id or ""),
-            owner=not keep,
-        )
+        connection = self._connection(held, owner=not keep)
         try:
             timeout_s = self.spec.client.get("start_timeout")
             meshes = connection.open(time.monotonic() + timeout_s if timeout_s else None)
+            if keep:
+                connection.keep()
         except BaseException as error:  # whatever ends the wait, the connection must not stay
-            connection.close()
+            self._let_go()
             failed = isinstance(error, HostFailedError | AllocationEndedError)
             if created and (failed or not keep) and not self._backend().capabilities.queued:
                 self.kill()
             raise
-        held.connection = connection
         held.state = JobState(meshes)
         Events(held.record.apply_id or "").add("connected")
         return held.state
+
+    def _connection(self, held: Held, *, owner: bool) -> Connection:
+        """The connection there is, or a new one."""
+        if held.connection is None or not held.connection.usable:
+            self._let_go()
+            held.connection = Connection(
+                self._backend(),
+                replace(held.record.spec, client=self.spec.client),
+                held.record.handle or {},
+                Events(held.record.apply_id or ""),
+                owner=owner,
+            )
+        return held.connection
 
     def _let_go(self) -> None:
         held = self._held
@@ -261,10 +271,11 @@ class JobTrait(ServiceMethods):
     def plan(self, cached_path: str | os.PathLike[str] | None = DEFAULT_PATH) -> Plan:
         """What `state(cached_path)` would do, and why; nothing is done."""
         wish = self._wish(keep=cached_path is not None)
-        file = self._held.file if self._held else self._state_file(cached_path)
-        record, observed = lifecycle.observe(wish.backend, file.load() if file else None, None)
-        held = self._held is not None
-        return lifecycle.plan_for(wish, self._matched(observed, record), held=held)
+        held = self._held
+        file = held.file if held else self._state_file(cached_path)
+        known = (file.load() if file else None) or (held.record if held else None)
+        record, observed = lifecycle.observe(wish.backend, known, None)
+        return lifecycle.plan_for(wish, self._matched(observed, record), held=held is not None)
 
     def status(self) -> Status:
         """The allocation as its scheduler sees it now."""
@@ -281,8 +292,11 @@ class JobTrait(ServiceMethods):
 
     def logs(self, host: str | None = None, *, follow: bool = False) -> Iterator[LogLine]:
         """The lines that one host (`"trainers/3"`), or every host, has written."""
-        held = self._require()
-        return self._backend().logs(held.record.handle or {}, host, follow=follow)
+        backend = self._backend()
+        record, _observed = lifecycle.observe(backend, self._require().record, None)
+        if record is None or record.handle is None:
+            raise NotAppliedError("this job has no allocation that could have logs")
+        return backend.logs(record.handle, host, follow=follow)
 
     def wait(self, deadline: float | None = None, *, until: str | None = None) -> Status:
         """Wait up to `deadline` seconds until the job is «running» (every host ready) or has «ended».
@@ -323,9 +337,10 @@ class JobTrait(ServiceMethods):
         backend = self._backend()
         self._let_go()
         with held.file.lock():
-            recorded = held.file.load()
-            same = recorded is None or recorded.apply_id == held.record.apply_id
-            lifecycle.end(backend, held.record, held.file if same else None)
+            # Another client may have changed the allocation meanwhile, or made another one.
+            recorded = held.file.load() or held.record
+            same = recorded.apply_id == held.record.apply_id
+            lifecycle.end(backend, recorded if same else held.record, held.file if same else None)
         self._held = None
 
     def __enter__(self) -> Self:

@@ -62,11 +62,16 @@ class Connection:
         self._pid = os.getpid()
         self._closed = False
 
+    def join(self, deadline_s: float | None) -> None:
+        """Be present: hosts see that they are wanted, and what they say is heard."""
+        if self not in _open:
+            self._wait_running(deadline_s)
+            self._listen()
+            _open.add(self)
+
     def open(self, deadline_s: float | None) -> Mapping[str, Any]:
         """Wait for the hosts and connect the engine to them."""
-        self._wait_running(deadline_s)
-        self._listen()
-        _open.add(self)
+        self.join(deadline_s)
         if isinstance(self._backend, Connects):
             self.meshes = self._backend.connect(self._spec, self._handle, self.client)
             return self.meshes
@@ -119,8 +124,6 @@ class Connection:
                 hear=self._hear,
             )
             self._sessions.append(session)
-            for host in session.hosts:
-                self._saw_host(host)
 
     def _hear(self, message: Mapping[str, Any]) -> None:
         kind = message.get("ev")
@@ -204,11 +207,16 @@ class Connection:
         """Whether the hosts' keepers are still there."""
         return not self._closed and os.getpid() == self._pid
 
-    def keep(self, idle_timeout_s: float) -> None:
+    @property
+    def usable(self) -> bool:
+        """Whether the hosts are all there."""
+        return self.alive and not self.lost
+
+    def keep(self) -> None:
         """Let the hosts outlive this client."""
-        self._owner = False
+        order = {"op": "keep", "idle_timeout_s": self._spec.lifetime.idle_timeout_s}
         for session in self._sessions:
-            session.send({"op": "keep", "idle_timeout_s": idle_timeout_s})
+            session.send(order)
 
     def close(self) -> None:
         """Leave: print what is still to be printed; procs of this client end, hosts stay if they are kept."""

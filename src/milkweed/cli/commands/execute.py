@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from ..arguments import JobArgument
+from ..edge import leave_with_reader
 from ..plain import PlainCommand
 
 
@@ -49,5 +50,6 @@ def execute(
     found = require_allocation(choose(job))
     backend, handle, _status = require_hosts(found)
     hosts = pick_hosts(backend.hosts(handle), host, job=found.name)
+    leave_with_reader()
     codes = run_everywhere(hosts, command)
     raise typer.Exit(max(shell_code(code) for code in codes.values()))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..arguments import JobArgument
+from ..edge import leave_with_reader
 
 if TYPE_CHECKING:
     from ...backends.base import Backend, Handle, LogLine
@@ -40,6 +41,8 @@ def logs(
     from ..look import require_allocation, require_handle
 
     backend, handle = require_handle(require_allocation(choose(job)))
+    if follow:
+        leave_with_reader()
     for line in read_lines(backend, handle, host, follow=follow, tail=tail):
         typer.echo(line.text if host else f"[{line.host}] {line.text}")
 

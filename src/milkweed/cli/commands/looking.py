@@ -147,7 +147,10 @@ def hosts(job: JobArgument = None, as_json: JsonOption = False) -> None:
     states = {host.host: host for host in seen.hosts}
     listed = backend.hosts(handle)
     if as_json:
-        data = [{**host.to_json(), "state": _state(states.get(host.label))} for host in listed]
+        data = [
+            {"host": host.label, "state": _state(states.get(host.label)), **host.to_json()}
+            for host in listed
+        ]
         print_json({"job": found.name, "hosts": data})
         return
     if not listed:
