@@ -20,8 +20,7 @@ MilkweedError
 │   └── HostFailedError              a host did not start, or was lost
 ├── DeadlineError (also TimeoutError)  the deadline passed; nothing was cancelled
 ├── ServiceMissingError              a declared service is not part of this version
-├── AccessError                      a peer without the job's certificate, or a folder others can write
-└── CommandError                     a program we ran failed
+└── AccessError                      a peer without the job's certificate, or a folder others can write
 """
 
 from __future__ import annotations
@@ -145,7 +144,3 @@ class ServiceMissingError(MilkweedError):
 
 class AccessError(MilkweedError):
     """Somebody who must not get in could, or did not."""
-
-
-class CommandError(MilkweedError):
-    """A program we ran failed."""

@@ -74,7 +74,7 @@ class Plan:
         lines += [f"  because {reason}" for reason in self.reasons]
         lines += [f"  {change}" for change in self.changes]
         if not self.approved:
-            lines.append('  needs your word: on_change="replace" or on_change="new"')
+            lines.append("  needs your word: on_change replace, or new")
         return "\n".join(lines)
 
     def to_json(self) -> dict[str, Any]:
@@ -158,7 +158,7 @@ def _changed(
 ) -> Plan:
     return Plan(
         action=Action.CREATE if word == "new" else Action.REPLACE,
-        reasons=(f"{reason}, and is kept beside the new one" if word == "new" else reason,),
+        reasons=(f"{reason}; the old allocation is kept" if word == "new" else reason,),
         spec=spec,
         changes=changes,
         apply_id=apply_id,

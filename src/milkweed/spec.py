@@ -361,6 +361,4 @@ def check_env(env: Mapping[str, str], *, where: str) -> None:
         if not isinstance(key, str) or not _ENV_NAME.fullmatch(key):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
             raise SpecError(f"{where}: {key!r} is not a name of a variable")
         if not isinstance(value, str) or "\0" in value:  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
-            raise SpecError(
-                f"{where}.{key}: {value!r} is not text", hint="put numbers in quotes, too"
-            )
+            raise SpecError(f"{where}.{key}: {value!r} is not text", hint="put it in quotes")

@@ -14,7 +14,9 @@ from property.story import Op, make_spec, story
 
 NAMES = st.sampled_from(["a", "b", "trainers", "x-1"])
 SIZES = st.dictionaries(NAMES, st.integers(1, 3), min_size=1, max_size=3)
-ENV = st.dictionaries(st.sampled_from(["A", "B_1"]), st.text(max_size=5).filter(lambda t: "\0" not in t))
+ENV = st.dictionaries(
+    st.sampled_from(["A", "B_1"]), st.text(max_size=5).filter(lambda t: "\0" not in t)
+)
 SPECS = st.builds(make_spec, SIZES, env=ENV)
 WORDS = st.sampled_from([None, "ask", "replace", "new"])
 DEEDS = (

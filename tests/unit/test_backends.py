@@ -25,9 +25,7 @@ def plugins(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
 
     def entry_points(*, group: str) -> list[importlib.metadata.EntryPoint]:
         assert group == GROUP
-        return [
-            importlib.metadata.EntryPoint(name, where, group) for name, where in found.items()
-        ]
+        return [importlib.metadata.EntryPoint(name, where, group) for name, where in found.items()]
 
     monkeypatch.setattr(importlib.metadata, "entry_points", entry_points)
     return found
@@ -94,9 +92,7 @@ def test_plugins_come_in_by_the_same_door(plugins: dict[str, str]) -> None:
         ("math:sqrt", "TypeError"),
     ],
 )
-def test_a_broken_plugin_breaks_only_itself(
-    plugins: dict[str, str], where: str, seen: str
-) -> None:
+def test_a_broken_plugin_breaks_only_itself(plugins: dict[str, str], where: str, seen: str) -> None:
     """A plugin that cannot be loaded is reported by name, and all others work."""
     plugins["broken"] = where
     with pytest.raises(BackendError, match="the backend 'broken' is broken") as caught:

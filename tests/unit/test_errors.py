@@ -28,12 +28,7 @@ ALL = [
 def test_an_error_says_what_was_seen_and_what_to_do() -> None:
     """The text has what happened, what was seen and what to do next, in this order."""
     error = MilkweedError("the job failed", seen="line 1\nline 2", hint="try again")
-    assert str(error) == (
-        "the job failed\n"
-        "  seen: line 1\n"
-        "        line 2\n"
-        "  do:   try again"
-    )
+    assert str(error) == ("the job failed\n  seen: line 1\n        line 2\n  do:   try again")
 
 
 @pytest.mark.parametrize("more", [{}, {"seen": ""}, {"hint": ""}])

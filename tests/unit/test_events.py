@@ -46,7 +46,9 @@ def test_a_folder_in_the_way_is_passed_over(events: Events) -> None:
     assert events.load() == []
 
 
-@pytest.mark.parametrize("damage", [b'{"at": 1, "wh', b"\xff\xfe\n", b"[]\n", b"3\n", b"\n", b"{}\n"])
+@pytest.mark.parametrize(
+    "damage", [b'{"at": 1, "wh', b"\xff\xfe\n", b"[]\n", b"3\n", b"\n", b"{}\n"]
+)
 def test_a_damaged_line_is_passed_over(events: Events, damage: bytes) -> None:
     """A line cut short by a crash, or garbage, hides no other."""
     events.add("asked")

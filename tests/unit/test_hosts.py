@@ -21,7 +21,17 @@ def loose(*found: str) -> list[Host]:
 def test_numbers_in_names_count_as_numbers() -> None:
     """`n2` comes before `n10`."""
     found = ["n10", "n2", "n1", "m3", "n1-10", "n1-9", "n", "2", "10"]
-    assert sorted(found, key=natural_key) == ["2", "10", "m3", "n", "n1", "n1-9", "n1-10", "n2", "n10"]
+    assert sorted(found, key=natural_key) == [
+        "2",
+        "10",
+        "m3",
+        "n",
+        "n1",
+        "n1-9",
+        "n1-10",
+        "n2",
+        "n10",
+    ]
 
 
 @pytest.mark.parametrize("name", ["²", "n²", "٣", "", "n1²"])
@@ -76,7 +86,10 @@ def test_more_hosts_than_needed_are_left_over() -> None:
         ([], "mesh 'a' needs 2 hosts and 0 are there"),
         (loose("n1"), "mesh 'a' needs 2 hosts and 1 are there"),
         ([Host(name="x", mesh="a", rank=rank) for rank in (0, 1, 2)], "needs 2 hosts and 3"),
-        ([Host(name="x", mesh="b", rank=0), *loose("n1")], "mesh 'b', which this job does not have"),
+        (
+            [Host(name="x", mesh="b", rank=0), *loose("n1")],
+            "mesh 'b', which this job does not have",
+        ),
         ([Host(name=str(rank), mesh="a", rank=rank) for rank in (0, 2)], "the ranks 0 to 1"),
         ([Host(name=name, mesh="a", rank=0) for name in "xy"], "the ranks 0 to 1"),
     ],

@@ -68,7 +68,9 @@ def test_a_signal_reaches_no_other_process(sleeper: subprocess.Popen[bytes]) -> 
 def test_a_name_with_brackets_and_spaces_confuses_nobody() -> None:
     """Names of programs may look like the kernel's own text."""
     name = "cat) Z 1 2 (x"
-    with subprocess.Popen(["bash", "-c", f"exec -a '{name}' cat"], stdin=subprocess.PIPE) as process:
+    with subprocess.Popen(
+        ["bash", "-c", f"exec -a '{name}' cat"], stdin=subprocess.PIPE
+    ) as process:
         assert identity.is_running(identity.process(process.pid) or {})
         process.kill()
 

@@ -58,9 +58,7 @@ def test_following_sees_what_is_added_until_the_end(tmp_path: Path) -> None:
         with path.open("ab") as file:
             file.write(steps.pop(0))
 
-    found = follow_files(
-        {"a": str(path)}, follow=True, alive=lambda: bool(steps), sleep=sleep
-    )
+    found = follow_files({"a": str(path)}, follow=True, alive=lambda: bool(steps), sleep=sleep)
     assert list(found) == [("a", "1"), ("a", "22"), ("a", "3")]
 
 

@@ -90,7 +90,9 @@ def test_forgetting_leaves_no_empty_folders(home: Path) -> None:
     assert not home.exists()
 
 
-@pytest.mark.parametrize("apply_id", ["", ".", "..", "../..", "a/b", "/", "/etc", "a\0b", "-a", "x" * 65])
+@pytest.mark.parametrize(
+    "apply_id", ["", ".", "..", "../..", "a/b", "/", "/etc", "a\0b", "-a", "x" * 65]
+)
 def test_an_id_is_never_a_path(home: Path, apply_id: str) -> None:
     """An id becomes the name of a folder that is deleted in the end, so it can be nothing else."""
     registry.save_entry(entry())

@@ -76,7 +76,14 @@ def test_bad_durations_are_refused(text: Any) -> None:
 
 @pytest.mark.parametrize(
     ("size", "expected"),
-    [(1, "1"), (1023, "1023"), (1024, "1Ki"), (1536, "1536"), (16 * 2**30, "16Gi"), (2**50, "1024Ti")],
+    [
+        (1, "1"),
+        (1023, "1023"),
+        (1024, "1Ki"),
+        (1536, "1536"),
+        (16 * 2**30, "16Gi"),
+        (2**50, "1024Ti"),
+    ],
 )
 def test_sizes_are_written(size: int, expected: str) -> None:
     """A size is written with the largest unit that loses nothing."""

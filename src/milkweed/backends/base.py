@@ -102,6 +102,15 @@ class Resizes(Protocol):
 
 
 @runtime_checkable
+class Forgets(Protocol):
+    """A backend that may have something on this machine of an allocation that never came to be."""
+
+    def forget(self, apply_id: str) -> None:
+        """Remove it; called only when `find` gave None."""
+        ...
+
+
+@runtime_checkable
 class Controls(Protocol):
     """A backend whose hosts have keepers: they hold leases, print, and run commands."""
 

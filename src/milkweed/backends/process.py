@@ -193,13 +193,23 @@ class ProcessBackend:
         keeper = handle["keeper"]
         if keeper and identity.is_running(keeper):
             _stop(run, keeper)
-        shutil.rmtree(run, ignore_errors=True)
-        with contextlib.suppress(OSError):
-            runs_folder().rmdir()
+        _remove(run)
+
+    def forget(self, apply_id: str) -> None:
+        """Remove the folder of hosts that were never started; with TLS there may be keys in it."""
+        run = run_folder(apply_id)
+        if run.exists() and not _is_locked(run):
+            _remove(run)
 
 
 def _save(path: Path, data: Mapping[str, Any]) -> None:
     save_private(path, json.dumps(data).encode(), what=f"the file {path.name} of the hosts' keeper")
+
+
+def _remove(run: Path) -> None:
+    shutil.rmtree(run, ignore_errors=True)
+    with contextlib.suppress(OSError):
+        runs_folder().rmdir()
 
 
 def _control(run: Path) -> str:
@@ -294,6 +304,16 @@ def _host(item: Mapping[str, Any], control: str) -> Host:
     )
 
 
+def _wait_gone(keeper: Mapping[str, Any], deadline_s: float) -> bool:
+    while identity.is_running(keeper):
+        if time.monotonic() >= deadline_s:
+            return False
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(keeper["pid"], os.WNOHANG)
+        time.sleep(0.005)
+    return True
+
+
 def _stop(run: Path, keeper: Mapping[str, Any]) -> None:
     """Ask first; a keeper that does not listen is ended, and the kernel ends its children."""
     deadline_s = time.monotonic()
@@ -306,14 +326,12 @@ def _stop(run: Path, keeper: Mapping[str, Any]) -> None:
         while connection.receive(STOP_TIMEOUT_S) is not None:
             pass
     for number in (signal.SIGTERM, signal.SIGKILL):
-        while identity.is_running(keeper) and time.monotonic() < deadline_s:
-            with contextlib.suppress(ChildProcessError):
-                os.waitpid(keeper["pid"], os.WNOHANG)
-            time.sleep(0.005)
-        if not identity.is_running(keeper):
+        if _wait_gone(keeper, deadline_s):
             return
         identity.send_signal(keeper, number)
-        deadline_s = time.monotonic() + 2.0
+        deadline_s = time.monotonic() + 3.0
+    if _wait_gone(keeper, deadline_s):
+        return
     raise BackendError(
         f"the hosts' keeper (process {keeper['pid']}) does not end",
         hint="look at it with `ps`; it may hang in the kernel",

@@ -20,6 +20,7 @@ def make_start(request: Request, run: Path, *, hosts: bool) -> dict[str, Any]:
         "apply_id": request.apply_id,
         "keep": request.keep,
         "idle_timeout_s": spec.lifetime.idle_timeout_s,
+        "time_limit_s": spec.lifetime.time_limit_s,
         "cwd": os.getcwd(),
         "logs": os.path.abspath(logs),
         "credentials": "",

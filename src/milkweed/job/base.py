@@ -91,6 +91,7 @@ class JobTrait(ServiceMethods):
 
     def _wish(self, *, keep: bool, client_script: Sequence[str] = ()) -> lifecycle.Wish:
         spec = self.spec
+        inside = STATE_ENV in os.environ
         self._refuse_missing_services(spec.services)
         backend = self._backend()
         backend.validate(spec)
@@ -99,8 +100,8 @@ class JobTrait(ServiceMethods):
         return lifecycle.Wish(
             spec=spec,
             backend=backend,
-            # A batch client must never end the allocation it runs in because its own declaration differs.
-            on_change="ask" if os.environ.get(STATE_ENV) else self._on_change,
+            on_change="ask" if inside else self._on_change,
+            inside=inside,
             keep=keep,
             client_script=client_script,
             job_class=class_path(type(self)),
@@ -230,7 +231,9 @@ class JobTrait(ServiceMethods):
             meshes = connection.open(time.monotonic() + timeout_s if timeout_s else None)
             if keep:
                 connection.keep()
-        except BaseException as error:  # whatever ends the wait, the connection must not stay
+        except DeadlineError:
+            raise  # the connection stays: calling again goes on waiting
+        except BaseException as error:  # whatever else ends the wait, the connection must not stay
             self._let_go()
             failed = isinstance(error, HostFailedError | AllocationEndedError)
             if created and (failed or not keep) and not self._backend().capabilities.queued:
@@ -317,10 +320,13 @@ class JobTrait(ServiceMethods):
                 raise AllocationEndedError("the allocation has ended", seen=status.reason)
             if goal == "running" and status.ready:
                 return status
+            if goal == "running" and status.failed_hosts:
+                host = status.failed_hosts[0]
+                raise HostFailedError(f"host {host.host} has failed", seen=host.reason)
             progress.see(status.describe())
             if deadline is not None and progress.waited_s >= deadline:
                 raise DeadlineError(
-                    f"the job was not {goal} after {deadline:g} s",
+                    f"the job was not {goal} within {deadline:g} s",
                     seen=status.describe(),
                     hint="nothing was cancelled: wait again, or kill()",
                 )

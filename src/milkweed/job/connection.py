@@ -19,6 +19,7 @@ from ..events import Events
 from ..hosts import Host, cut_hosts
 from ..spec import JobSpec
 from ..status import Liveness, Status
+from ..units import render_duration
 from .progress import Progress
 from .terminal import Terminal
 
@@ -236,7 +237,7 @@ def _check_deadline(
 ) -> None:
     if deadline_s is not None and now_s >= deadline_s:
         raise DeadlineError(
-            f"the hosts were not ready after {progress.waited_s:.0f} s",
+            f"the hosts were not ready after {render_duration(progress.waited_s)}",
             seen=status.describe() if status else "some hosts are still starting",
             hint="nothing was cancelled: call state() again to go on waiting, or kill()",
         )

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from .. import identity, registry
 from .._checkpoint import checkpoint
-from ..backends.base import Backend, Request, Resizes
+from ..backends.base import Backend, Forgets, Request, Resizes
 from ..errors import (
     BackendError,
     ChangedError,
@@ -26,6 +26,13 @@ from ..spec import JobSpec
 from ..state import Record, StateFile
 from ..status import Liveness, Status
 
+_CHANGED_HINT = (
+    'on_change="replace" ends it and makes another; on_change="new" keeps it beside a new one'
+)
+_INSIDE_HINT = (
+    "this program runs for that job: declare the same, or use milkweed.job.load_current_job()"
+)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Wish:
@@ -37,6 +44,8 @@ class Wish:
     keep: bool = True
     client_script: Sequence[str] = ()
     job_class: str = ""
+    inside: bool = False
+    """The client runs for this very job, so that it must never end it because its declaration differs."""
 
 
 def observe(
@@ -98,7 +107,7 @@ def execute(
         raise ChangedError(
             f"job {wish.spec.name!r} has an allocation that differs from what is declared now",
             seen=plan.render(),
-            hint='on_change="replace" ends it and makes another; on_change="new" keeps it beside a new one',
+            hint=_INSIDE_HINT if wish.inside else _CHANGED_HINT,
         )
     if plan.action in {Action.REUSE, Action.NOTHING}:
         return _reuse(record, file)
@@ -211,6 +220,8 @@ def end(backend: Backend, record: Record, file: StateFile | None) -> None:
     handle = record.handle if record.handle is not None else backend.find(apply_id)
     if handle is not None:
         backend.cancel(handle)
+    elif isinstance(backend, Forgets):
+        backend.forget(apply_id)
     checkpoint("cancel")
     registry.remove_entry(apply_id)
     checkpoint("forget")

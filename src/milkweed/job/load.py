@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+from pathlib import Path
 from typing import Any
 
 from ..errors import NotAppliedError, StateCorruptError
@@ -44,7 +45,7 @@ def job_loads(data: bytes) -> JobTrait:
 
 def load_current_job() -> JobTrait:
     """The job this program was started for: by `milkweed run`, or in batch mode; else the one recorded here."""
-    path = os.environ.get(STATE_ENV, DEFAULT_PATH)
+    path = os.environ.get(STATE_ENV) or _only_record()
     try:
         return job_load(path)
     except FileNotFoundError:
@@ -53,6 +54,13 @@ def load_current_job() -> JobTrait:
             seen=f"no record at {path}",
             hint="start the program with `milkweed run`, or call state() of a job first",
         ) from None
+
+
+def _only_record() -> str:
+    """The usual record of this folder, or the only one that a job file has left here."""
+    usual = Path(DEFAULT_PATH)
+    found = sorted(usual.parent.glob("*.json"))
+    return str(found[0]) if len(found) == 1 else str(usual)
 
 
 def make_job(record: Record, file: StateFile) -> JobTrait:

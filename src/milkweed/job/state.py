@@ -35,6 +35,8 @@ class JobState(Mapping[str, Any]):
             ) from None
 
     def __getitem__(self, name: str) -> Any:
+        if name not in self._hosts:
+            raise KeyError(f"{name!r} is not a mesh of this job; {suggest(name, self._hosts)}")
         return self._hosts[name]
 
     def __iter__(self) -> Iterator[str]:

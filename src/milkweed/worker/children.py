@@ -14,6 +14,8 @@ from . import serve
 
 MAX_LINE_BYTES = 64 * 1024
 TAIL_LINES = 40
+ENGINE_BANNER = "Monarch internal logs are being written to"
+"""The engine's first line: in the file, but never what explains an error."""
 
 
 @dataclass
@@ -32,6 +34,7 @@ class Child:
 def fork(
     run: Callable[[int], int],
     *,
+    name: str,
     env: Mapping[str, str],
     cwd: str,
     outputs: tuple[int, int],
@@ -43,6 +46,7 @@ def fork(
         return pid
     code = 1
     try:
+        serve.name_process(name)
         serve.die_with_parent()
         code = run(serve.become(env, cwd, *outputs, keep_fd))
     except SystemExit as stop:
@@ -143,7 +147,8 @@ class HostLog:
             )
         marked = [f"{prefix}{line}" for line in lines]
         self._file.write("".join(f"{line}\n" for line in marked).encode())
-        self.tail = [*self.tail, *marked][-TAIL_LINES:]
+        telling = [line for line in marked if not line.startswith(ENGINE_BANNER)]
+        self.tail = [*self.tail, *telling][-TAIL_LINES:]
 
     def close(self) -> None:
         """Let the file go."""

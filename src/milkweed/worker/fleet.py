@@ -273,7 +273,8 @@ class Fleet:
         keep_fd: int = -1,
     ) -> None:
         fds = (outputs[0].write_fd, outputs[1].write_fd)
-        child.pid = children.fork(run, env=env, cwd=cwd, outputs=fds, keep_fd=keep_fd)
+        name = f"{child.host} r{child.rank}" if child.rank else child.host
+        child.pid = children.fork(run, name=name, env=env, cwd=cwd, outputs=fds, keep_fd=keep_fd)
         self._children[child.pid] = child
         self._outputs = [output for output in self._outputs if output.read_fd >= 0]
         for output in outputs:

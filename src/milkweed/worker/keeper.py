@@ -45,7 +45,11 @@ class Keeper:
         self.run = run
         self.start = start
         self.clients = Clients()
-        self.lease = Lease(keep=start["keep"], idle_timeout_s=start["idle_timeout_s"])
+        self.lease = Lease(
+            keep=start["keep"],
+            idle_timeout_s=start["idle_timeout_s"],
+            time_limit_s=start["time_limit_s"],
+        )
         self.fleet = Fleet(run, start, self.clients.broadcast)
         self.reason = ""
         self.exit_code: int | None = None
@@ -65,8 +69,8 @@ class Keeper:
         watch = asyncio.create_task(self._watch_lease())
         await self._end.wait()
         watch.cancel()
-        server.close()
         await self.fleet.stop()
+        server.close()
         self._leave()
         await self.clients.close()
         return 0

@@ -15,6 +15,7 @@ class Lease:
 
     keep: bool
     idle_timeout_s: float
+    time_limit_s: float | None = None
     batch: bool = False
     born_s: float = field(default_factory=time.monotonic)
     owner_seen: bool = False
@@ -39,6 +40,8 @@ class Lease:
 
     def over(self, now_s: float, clients: int) -> str:
         """Why the lease is over, or nothing."""
+        if self.time_limit_s is not None and now_s - self.born_s >= self.time_limit_s:
+            return f"its time limit of {self.time_limit_s:g} s was reached"
         if self.batch:
             return ""
         if not self.keep:
@@ -49,10 +52,11 @@ class Lease:
             return ""
         idle_s = now_s - (self.idle_since_s if self.idle_since_s is not None else now_s)
         if clients == 0 and idle_s >= self.idle_timeout_s:
-            return f"nobody was connected for {self.idle_timeout_s:.0f} s (its idle time-out)"
+            return f"nobody was connected for {self.idle_timeout_s:g} s (its idle time-out)"
         return ""
 
     @property
     def next_check_s(self) -> float:
         """How long to sleep between looks at the clock."""
-        return min(5.0, max(0.05, self.idle_timeout_s / 10)) if self.keep else 1.0
+        shortest_s = min(self.idle_timeout_s if self.keep else 10.0, self.time_limit_s or 50.0)
+        return min(5.0, max(0.05, shortest_s / 10))

@@ -17,6 +17,7 @@ from typing import Any
 from .wire import PATH_ENV
 
 _PR_SET_PDEATHSIG = 1
+_PR_SET_NAME = 15
 
 
 def die_with_parent() -> None:
@@ -27,6 +28,13 @@ def die_with_parent() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
+
+
+def name_process(name: str) -> None:
+    """Show in `ps -e` and `top` which host or proc this is."""
+    import ctypes
+
+    ctypes.CDLL(None).prctl(_PR_SET_NAME, name.encode()[:15])
 
 
 def become(env: Mapping[str, str], cwd: str, out_fd: int, err_fd: int, keep_fd: int = -1) -> int:
