@@ -42,6 +42,7 @@ class TestFakeWithQueue(TestFake):
         return FakeScheduler(queue_polls=3, capabilities=Capabilities(resize=True))
 
 
+@pytest.mark.e2e
 class TestProcess(BackendContract):
     """Real processes of this machine."""
 

@@ -25,9 +25,8 @@ Op = tuple[str, int, int, str | None]
 """What is done, by which client, with which declaration, and with which `on_change`."""
 
 
-def make_spec(sizes: dict[str, int], *, queued: bool = True, **more: object) -> JobSpec:
+def make_spec(sizes: dict[str, int], **more: object) -> JobSpec:
     """A declaration for the fake backend, without a thread for output."""
-    del queued
     return JobSpec(
         name="story",
         backend="fake",
@@ -46,6 +45,7 @@ def isolated() -> Iterator[Path]:
         tempfile.TemporaryDirectory() as name,
         mock.patch.dict(os.environ, {registry.HOME_ENV: f"{name}/home"}),
         mock.patch.dict(defaults, {"sleep": clock.sleep, "clock": clock}),
+        mock.patch.object(connection, "_open", set[connection.Connection]()),
     ):
         yield Path(name)
 

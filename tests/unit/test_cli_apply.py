@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -13,11 +13,8 @@ from milkweed.backends.base import Capabilities
 from milkweed.backends.fake import FakeScheduler
 from milkweed.cli.app import app
 from milkweed.cli.commands import planning
-from milkweed.cli.waiting import wait_ready
-from milkweed.errors import AllocationEndedError, DeadlineError, HostFailedError
 from milkweed.job import SpecJob
 from milkweed.jobfile import load_jobfile
-from milkweed.testing import FakeClock
 
 pytestmark = pytest.mark.usefixtures("folder")
 
@@ -33,9 +30,8 @@ def declare(hosts: int = 2, *, more: str = "") -> None:
 
 
 @pytest.fixture(autouse=True)
-def _no_sleeping(clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:
-    waiting = functools.partial(wait_ready, sleep=clock.sleep, clock=clock)
-    monkeypatch.setattr("milkweed.cli.waiting.wait_ready", waiting)
+def _no_sleeping(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "sleep", lambda _seconds: None)
 
 
 @pytest.fixture
@@ -111,7 +107,7 @@ def test_apply_waits_through_the_queue(world: FakeScheduler) -> None:
 
 def test_apply_can_leave_at_once(world: FakeScheduler) -> None:
     """With --no-wait the queue is left to itself."""
-    world.queue_polls = 1000
+    world.queue_polls = 10**9
     declare()
     done = milkweed("apply", "--no-wait")
     assert done.exit_code == 0
@@ -120,9 +116,9 @@ def test_apply_can_leave_at_once(world: FakeScheduler) -> None:
 
 def test_a_timeout_cancels_nothing(world: FakeScheduler) -> None:
     """When the time to wait is over, the command fails and the allocation stays."""
-    world.queue_polls = 1000
+    world.queue_polls = 10**9
     declare()
-    done = milkweed("apply", "--timeout", "1m")
+    done = milkweed("apply", "--timeout", "0.001s")
     assert done.exit_code == 1
     assert "nothing was cancelled" in done.stderr
     assert len(world.alive) == 1
@@ -219,14 +215,18 @@ def test_silence_changes_nothing(world: FakeScheduler) -> None:
     assert Path(".milkweed/demo.json").read_bytes() == before
 
 
-def test_what_was_not_shown_is_told(world: FakeScheduler, monkeypatch: pytest.MonkeyPatch) -> None:
-    """When another client was faster, the command says that something else was done than shown."""
+def test_what_was_not_shown_is_not_done(
+    world: FakeScheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When another client was faster, the command shows the new plan and does nothing."""
     declare()
     opened = SpecJob(load_jobfile("milkweed.yaml").spec)
     shown = opened.plan(".milkweed/demo.json")
     milkweed("apply")
     monkeypatch.setattr(planning, "approve", lambda *_args, **_kwargs: shown)
-    assert "reuse was done, not create" in milkweed("apply").stderr
+    result = milkweed("apply")
+    assert result.exit_code == 1
+    assert "things changed after the plan was shown, so nothing was done" in result.stderr
 
 
 def test_a_recorded_job_is_applied_again(world: FakeScheduler) -> None:
@@ -257,44 +257,32 @@ def test_a_record_takes_the_word(world: FakeScheduler) -> None:
     assert milkweed("plan", "demo", "--on-change", "new").stdout.startswith("nothing")
 
 
-def make_job(world: FakeScheduler) -> SpecJob:
+def test_a_failed_host_ends_the_wait(world: FakeScheduler, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A host that fails while it is waited for ends the wait, with its reason and where to look."""
     declare()
-    job = SpecJob(load_jobfile("milkweed.yaml").spec)
-    job.apply()
-    return job
+
+    def fail(_seconds: float) -> None:
+        world.fail_host(world.alive[0], "workers/1", "it died\nno such module")
+
+    world.queue_polls = 1
+    monkeypatch.setattr(time, "sleep", fail)
+    done = milkweed("apply")
+    assert done.exit_code == 1
+    assert "host workers/1" in done.stderr
+    assert "no such module" in done.stderr
+    assert "milkweed status --why" in done.stderr
 
 
-def test_waiting_ends_with_the_first_failed_host(world: FakeScheduler, clock: FakeClock) -> None:
-    """A host that fails ends the wait at once, with the end of its log."""
-    job = make_job(world)
-    job.status()
-    world.fail_host(job.apply_id or "", "workers/1", "it died\nno such module")
-    world.fail_host(job.apply_id or "", "workers/0", "it died")
-    with pytest.raises(HostFailedError, match=r"workers/0 .* \(1 more failed\)") as caught:
-        wait_ready(job, None, sleep=clock.sleep, clock=clock)
-    assert "status --why" in caught.value.hint
-
-
-def test_waiting_ends_with_the_allocation(world: FakeScheduler, clock: FakeClock) -> None:
-    """An allocation that ends while hosts are waited for is an error with the scheduler's reason."""
-    job = make_job(world)
-    world.end(job.apply_id or "", "time limit")
-    with pytest.raises(AllocationEndedError) as caught:
-        wait_ready(job, None, sleep=clock.sleep, clock=clock)
-    assert caught.value.seen == "time limit"
-
-
-def test_waiting_tells_what_it_waits_for(
-    world: FakeScheduler, clock: FakeClock, capsys: pytest.CaptureFixture[str]
+def test_an_allocation_that_ends_ends_the_wait(
+    world: FakeScheduler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A long wait says on stderr what it waits for, and stops at its deadline."""
-    world.queue_polls = 1000
-    job = make_job(world)
-    with pytest.raises(DeadlineError, match="after 60 s"):
-        wait_ready(job, 60, sleep=clock.sleep, clock=clock)
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert "waiting for the hosts of job 'demo': pending (waiting for hosts)" in err
+    """An allocation that ends while hosts are waited for is an error with the scheduler's reason."""
+    declare()
+    world.queue_polls = 10
+    monkeypatch.setattr(time, "sleep", lambda _seconds: world.end(world.alive[0], "no money left"))
+    done = milkweed("apply")
+    assert done.exit_code == 1
+    assert "no money left" in done.stderr
 
 
 def test_capabilities_decide_whether_a_word_is_needed(world: FakeScheduler) -> None:

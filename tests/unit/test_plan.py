@@ -46,7 +46,8 @@ def test_without_an_allocation_one_is_made(
     assert (plan.action, plan.reasons) == (Action.CREATE, (reason,))
     assert plan.approved
     assert plan.apply_id is None
-    assert not (plan.blocked or plan.keeps_old)
+    assert not plan.blocked
+    assert not plan.keeps_old
 
 
 @pytest.mark.parametrize("live", ALIVE)
@@ -71,23 +72,23 @@ def test_not_knowing_blocks_everything(word: str | None, queued: bool, changed: 
 
 @pytest.mark.parametrize("live", ALIVE)
 @pytest.mark.parametrize(
-    ("word", "queued", "action", "approved", "keeps"),
+    ("word", "queued", "expected"),
     [
-        (None, True, Action.REPLACE, False, False),
-        (None, False, Action.REPLACE, True, False),
-        ("ask", True, Action.REPLACE, False, False),
-        ("ask", False, Action.REPLACE, False, False),
-        ("replace", True, Action.REPLACE, True, False),
-        ("new", True, Action.CREATE, True, True),
-        ("new", False, Action.CREATE, True, True),
+        (None, True, (Action.REPLACE, False, False)),
+        (None, False, (Action.REPLACE, True, False)),
+        ("ask", True, (Action.REPLACE, False, False)),
+        ("ask", False, (Action.REPLACE, False, False)),
+        ("replace", True, (Action.REPLACE, True, False)),
+        ("new", True, (Action.CREATE, True, True)),
+        ("new", False, (Action.CREATE, True, True)),
     ],
 )
 def test_a_change_needs_a_word_where_there_is_a_queue(
-    live: Liveness, word: str | None, queued: bool, action: Action, approved: bool, keeps: bool
+    live: Liveness, word: str | None, queued: bool, expected: tuple[Action, bool, bool]
 ) -> None:
     """What took a queue to get is replaced only on a person's word; local hosts are disposable."""
     plan = make_plan(spec(env={"A": "1"}), seen(live), queued=queued, on_change=word)
-    assert (plan.action, plan.approved, plan.keeps_old) == (action, approved, keeps)
+    assert (plan.action, plan.approved, plan.keeps_old) == expected
     assert plan.apply_id == "id-1"
 
 

@@ -146,11 +146,15 @@ def test_the_lock_is_let_go_when_something_fails(folder: Path) -> None:
 def test_two_in_one_program_exclude_each_other(folder: Path, clock: FakeClock) -> None:
     """Even within one program the lock is held once; the wait has an end, and says whom it waits for."""
     told: list[float] = []
-    with StateFile("job.json").lock(), pytest.raises(StateBusyError, match="for 5 s") as caught:
-        with StateFile("job.json").lock(
-            timeout_s=5, sleep=clock.sleep, clock=clock, waiting=lambda: told.append(clock())
-        ):
-            pass
+    second = StateFile("job.json").lock(
+        timeout_s=5, sleep=clock.sleep, clock=clock, waiting=lambda: told.append(clock())
+    )
+    with (
+        StateFile("job.json").lock(),
+        pytest.raises(StateBusyError, match="for 5 s") as caught,
+        second,
+    ):
+        pass
     assert caught.value.transient
     assert sum(clock.slept) == pytest.approx(5, abs=0.1)
     assert told
@@ -182,9 +186,9 @@ def test_a_killed_process_holds_nothing(folder: Path) -> None:
 def test_a_link_and_its_target_share_one_lock(folder: Path, clock: FakeClock) -> None:
     """Two names of one record are one record."""
     Path("link.json").symlink_to("job.json")
-    with StateFile("link.json").lock(), pytest.raises(StateBusyError):
-        with StateFile("job.json").lock(timeout_s=1, sleep=clock.sleep, clock=clock):
-            pass
+    second = StateFile("job.json").lock(timeout_s=1, sleep=clock.sleep, clock=clock)
+    with StateFile("link.json").lock(), pytest.raises(StateBusyError), second:
+        pass
 
 
 def test_a_lock_whose_folder_was_deleted_takes_no_other_with_it(folder: Path) -> None:

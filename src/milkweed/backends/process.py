@@ -26,7 +26,6 @@ from ..errors import (
 from ..hosts import Host
 from ..logs import follow_files, read_tail
 from ..options import PROCESS_OPTIONS, OptionField
-from ..pki import ensure_private_folder
 from ..spec import JobSpec
 from ..state import save_private
 from ..status import HostState, HostStatus, Liveness, Status
@@ -61,6 +60,8 @@ class ProcessBackend:
 
     def submit(self, request: Request) -> Handle:
         """Start the keeper, which starts the hosts."""
+        from ..pki import ensure_private_folder
+
         ensure_private_folder(runs_folder())
         run = run_folder(request.apply_id)
         lock_fd = self._claim(run)

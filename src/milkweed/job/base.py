@@ -129,8 +129,14 @@ class JobTrait(ServiceMethods):
             self._connection(self._require(), owner=True).join(None)
 
     def _apply(
-        self, file: StateFile | None, *, keep: bool, client_script: Sequence[str] = ()
+        self,
+        file: StateFile | None,
+        *,
+        keep: bool,
+        client_script: Sequence[str] = (),
+        shown: Plan | None = None,
     ) -> Action:
+        """Plan and carry out; when a plan was shown to a person, only that one."""
         wish = self._wish(keep=keep, client_script=client_script)
         held = self._held
         file = file or (held.file if held else None)
@@ -139,6 +145,7 @@ class JobTrait(ServiceMethods):
             known = (file.load() if file else None) or (held.record if held else None)
             record, observed = lifecycle.observe(wish.backend, known, file)
             plan = lifecycle.plan_for(wish, self._matched(observed, record), held=held is not None)
+            lifecycle.check_shown(shown, plan)
             record, file = lifecycle.execute(plan, wish, record, file)
         if held is None or held.record.apply_id != record.apply_id:
             self._let_go()

@@ -93,6 +93,21 @@ def plan_for(wish: Wish, observed: Observed, *, held: bool = False) -> Plan:
     )
 
 
+def check_shown(shown: Plan | None, plan: Plan) -> None:
+    """What was shown is what is done, or nothing is."""
+    if shown is None or _deed(shown) == _deed(plan):
+        return
+    raise ChangedError(
+        "things changed after the plan was shown, so nothing was done",
+        seen=plan.render(),
+        hint="look at the new plan, and ask again",
+    )
+
+
+def _deed(plan: Plan) -> tuple[object, ...]:
+    return plan.action, plan.changes, plan.apply_id, plan.approved
+
+
 def execute(
     plan: Plan, wish: Wish, record: Record | None, file: StateFile | None
 ) -> tuple[Record, StateFile]:

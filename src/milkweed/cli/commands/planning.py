@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ...errors import ChangedError, NotAppliedError
+from ...errors import AllocationError, ChangedError, NotAppliedError
 from ..arguments import JobArgument, JsonOption, OnChangeOption
-from ..edge import say
 from ..render import print_json
 
 if TYPE_CHECKING:
     from ...job.base import JobTrait
     from ...plan import Action, Plan
+    from ...status import Status
     from ..choose import Chosen
 
 
@@ -50,7 +50,6 @@ def apply(
     """Ask for the declared hosts and wait for them. When they are there, nothing is done."""
     from ...units import parse_duration
     from ..choose import choose
-    from ..waiting import wait_ready
 
     timeout_s = None if timeout is None else parse_duration(timeout, field="--timeout")
     chosen = choose(job)
@@ -59,13 +58,21 @@ def apply(
     if not as_json:
         typer.echo(made.render())
     carry_out(opened, chosen, made)
-    status = opened.status() if no_wait else wait_ready(opened, timeout_s)
+    status = opened.status() if no_wait else _wait(opened, timeout_s)
     if as_json:
         hosts = [{"host": host.host, "state": host.state.value} for host in status.hosts]
         seen = {"status": status.liveness.value, "reason": status.reason, "hosts": hosts}
         print_json({"plan": made.to_json(), "apply_id": opened.apply_id, **seen})
     else:
         typer.echo(f"job {chosen.name!r} is {status.describe()}")
+
+
+def _wait(opened: JobTrait, timeout_s: float | None) -> Status:
+    try:
+        return opened.wait(timeout_s, until="running")
+    except AllocationError as error:
+        error.hint = error.hint or "`milkweed status --why` tells more; `milkweed kill` ends it"
+        raise
 
 
 def open_job(chosen: Chosen, on_change: str | None) -> JobTrait:
@@ -118,8 +125,7 @@ def _can_ask() -> bool:
 def carry_out(
     opened: JobTrait, chosen: Chosen, made: Plan, client_script: tuple[str, ...] = ()
 ) -> Action:
-    """Do what was shown; when the world changed meanwhile, say what was done instead."""
-    done = opened._apply(chosen.file, keep=True, client_script=client_script)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] the step below state(), which connects
-    if done is not made.action:
-        say(f"things changed meanwhile: {done.value} was done, not {made.action.value}")
-    return done
+    """Do what was shown; when the world changed meanwhile, nothing is done."""
+    return opened._apply(  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] the step below state(), which connects
+        chosen.file, keep=True, client_script=client_script, shown=made
+    )
