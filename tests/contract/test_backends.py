@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,8 +12,11 @@ import pytest
 from milkweed.backends.base import Capabilities
 from milkweed.backends.fake import FakeBackend, FakeScheduler, use_scheduler
 from milkweed.backends.process import ProcessBackend
+from milkweed.job.load import SpecJob, job_load
+from milkweed.registry import load_entries
 from milkweed.spec import JobSpec, make_meshes
-from milkweed.testing import BackendContract
+from milkweed.state import StateFile
+from milkweed.testing import POINTS, BackendContract
 
 
 class TestFake(BackendContract):
@@ -54,3 +59,34 @@ class TestProcess(BackendContract):
     def make_spec(self) -> JobSpec:
         """What the tests ask for."""
         return JobSpec(name="contract", backend="process", meshes=make_meshes({"a": 1, "b": 1}))
+
+
+CLIENT = """
+import sys
+from milkweed.job.load import SpecJob
+from milkweed.spec import JobSpec, make_meshes
+from milkweed.state import StateFile
+from milkweed.testing import crash_at
+
+job = SpecJob(JobSpec(name="contract", backend="process", meshes=make_meshes({"a": 1})))
+with crash_at(sys.argv[1], kill=True):
+    job._apply(StateFile("job.json"), keep=True)
+    job.kill()
+"""
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("point", POINTS)
+def test_real_hosts_are_found_after_a_real_crash(folder: Path, home: Path, point: str) -> None:
+    """A client that is killed at any point leaves at most one allocation, and the next client ends it."""
+    done = subprocess.run([sys.executable, "-c", CLIENT, point], check=False, timeout=60)
+    assert done.returncode == -9
+    spec = JobSpec(name="contract", backend="process", meshes=make_meshes({"a": 1}))
+    job = SpecJob(spec)
+    job._apply(StateFile("job.json"), keep=True)
+    assert [entry.apply_id for entry in load_entries()] == [job.apply_id]
+    assert job.wait(60).ready
+    job_load("job.json").kill()
+    assert job.status().liveness.value == "ended"
+    assert not home.exists()
+    assert list(folder.iterdir()) == []

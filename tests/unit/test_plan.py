@@ -176,7 +176,7 @@ def test_a_plan_is_read_by_people() -> None:
         "replace: job 'demo' on fake (a=3)\n"
         "  because the declaration differs from the running allocation\n"
         "  ~ meshes.a.hosts: 2 → 3\n"
-        '  needs your word: on_change="replace" or on_change="new"'
+        "  needs your word: on_change replace, or new"
     )
 
 
