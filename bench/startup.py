@@ -69,6 +69,9 @@ def sweep() -> None:
                     os.kill(int(name), signal.SIGKILL)
             except OSError:
                 continue
+    while count_leftovers():
+        time.sleep(0.05)
+    time.sleep(0.5)
 
 
 def median(runs: list[dict[str, float]], key: str) -> float:

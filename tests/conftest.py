@@ -6,9 +6,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from milkweed.backends.fake import FakeScheduler, use_scheduler
 from milkweed.testing import FakeClock
+
+# A busy machine is slow, and that is no reason to call a property broken.
+settings.register_profile("milkweed", deadline=None)
+settings.load_profile("milkweed")
 
 
 @pytest.fixture(autouse=True)

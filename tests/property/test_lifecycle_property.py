@@ -28,7 +28,6 @@ CRASHES = st.lists(st.tuples(st.sampled_from(POINTS), st.integers(1, 4)), max_si
 CAPABILITIES = st.builds(Capabilities, queued=st.booleans(), resize=st.booleans())
 
 
-@settings(deadline=None)
 @given(SPECS, CAPABILITIES)
 def test_asking_twice_is_asking_once(spec: JobSpec, capabilities: Capabilities) -> None:
     """apply() twice and state() twice submit once and keep the same allocation, for new clients, too."""
@@ -49,7 +48,7 @@ def test_asking_twice_is_asking_once(spec: JobSpec, capabilities: Capabilities) 
         assert it.world.count("cancel") == 0
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(
     st.lists(SPECS, min_size=3, max_size=3),
     CAPABILITIES,

@@ -113,9 +113,9 @@ class Fleet:
     def _host_ended(self, entry: HostEntry, status: int) -> None:
         entry.exit_code = children.decode_status(status)
         entry.reason = f"its worker ended: {describe_exit(entry.exit_code)}"
-        self.drain()
         entry.state = "stopped" if self._stopping else "failed"
         if not self._stopping:
+            self.drain()
             self._tell({"ev": "host", **entry.snapshot()})
             self._end_procs(child for child in self._children.values() if child.host == entry.label)
 
@@ -160,7 +160,7 @@ class Fleet:
         """The engine ends a proc by ending what it started, the launcher; or the proc ended and was told."""
         asyncio.get_running_loop().remove_reader(launcher.pidfd)
         launcher.close()
-        if child.pid in self._children:
+        if child.pid in self._children and not child.stopping and not self._stopping:
             self._end_procs([child])
 
     def _proc_ended(self, child: Child, launcher: Launcher, status: int) -> None:
@@ -297,12 +297,14 @@ class Fleet:
         """End everything below the keeper; return when nothing is left."""
         self._stopping = True
         deadline_s = time.monotonic() + STOP_GRACE_S
-        number = signal.SIGTERM
-        children.send(self._below(), number)
+        children.send(self._below(), signal.SIGTERM)
+        # Looking through /proc takes a while on a busy machine: own children are simply waited for.
+        while self._children and time.monotonic() < deadline_s:
+            await asyncio.sleep(0.005)
+            self.reap()
         while pids := self._below():
             if time.monotonic() > deadline_s:
-                number = signal.SIGKILL
-                children.send(pids, number)
+                children.send(pids, signal.SIGKILL)
             await asyncio.sleep(0.01)
             self.reap()
         self.drain()
