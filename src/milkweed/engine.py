@@ -147,17 +147,14 @@ def attach(
     """
     addresses = [host.address for hosts in meshes.values() for host in hosts]
     _use_transport(addresses, credentials or {})
-    env = client_environment(client)
-    return {
-        name: adopt(
-            _monarch.attach_to_workers(
-                ca="trust_all_connections", workers=[host.address for host in hosts], name=name
-            ),
-            name,
-            env,
-        )
-        for name, hosts in meshes.items()
-    }
+    return {name: _attach_mesh(name, hosts, client) for name, hosts in meshes.items()}
+
+
+def _attach_mesh(name: str, hosts: Sequence[Host], client: str) -> Hosts:
+    workers = [host.address for host in hosts]
+    mesh = _monarch.attach_to_workers(ca="trust_all_connections", workers=workers, name=name)
+    kept = all(host.control for host in hosts)
+    return adopt(mesh, name, client_environment(client) if kept else None)
 
 
 def own_host(names: Sequence[str], *, run: str, client: str) -> dict[str, Hosts]:

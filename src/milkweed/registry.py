@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from .errors import StateError
 from .state import StateFile, check_apply_id, ensure_folder, save_private
 
 HOME_ENV = "MILKWEED_HOME"
@@ -66,14 +67,30 @@ def load_entries() -> Iterator[Entry]:
     """All allocations, the newest last; a damaged entry is shown as such, never dropped or repaired."""
     folder = home() / "jobs"
     found: list[Entry] = []
-    for path in sorted(folder.glob("*/entry.json")):
+    for path in sorted(folder.glob("*/")):
         try:
-            found.append(_parse_entry(path))
-        except (OSError, ValueError, TypeError, RecursionError):
+            found.append(_load_entry(path))
+        except (OSError, ValueError, TypeError, RecursionError, StateError):
             found.append(
-                Entry(apply_id=path.parent.name, name="?", backend="?", state_path="", created=0.0)
+                Entry(apply_id=path.name, name="?", backend="?", state_path="", created=0.0)
             )
     yield from sorted(found, key=lambda entry: entry.created)
+
+
+def _load_entry(folder: Path) -> Entry:
+    """The entry, or what the record says when a crash came before the entry was written."""
+    path = folder / "entry.json"
+    own = StateFile(folder / "state.json")
+    if not path.exists() and (record := own.load()) is not None:
+        spec = record.spec
+        return Entry(
+            apply_id=folder.name,
+            name=spec.name,
+            backend=spec.backend,
+            state_path=str(own.target),
+            created=record.created,
+        )
+    return _parse_entry(path)
 
 
 def _parse_entry(path: Path) -> Entry:

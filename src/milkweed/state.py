@@ -290,10 +290,20 @@ def save_private(path: Path, data: bytes, *, what: str) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
+        _sync_folder(path.parent)
     except OSError as error:
         with contextlib.suppress(OSError):
             temporary.unlink()
         raise _write_error(what, error) from error
+
+
+def _sync_folder(folder: Path) -> None:
+    """Have the new name survive a power loss, too."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 def _write_error(what: str, error: OSError) -> StateError:

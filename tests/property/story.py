@@ -94,6 +94,22 @@ class Story:
             self.jobs[who] = SpecJob(job.spec, on_change=job.on_change)
         self.check(what, job, *before)
 
+    def play_alone(self, what: str, job: SpecJob) -> None:
+        """Do one thing to a job that has no path."""
+        alive = self.world.allocations.get(job.apply_id or "")
+        try:
+            if what == "end" and alive is not None:
+                self.world.end(alive.apply_id)
+            elif what == "fail" and alive is not None and alive.liveness is Liveness.RUNNING:
+                self.world.fail_host(alive.apply_id, alive.hosts()[0].label)
+            elif what in {"apply", "kill"}:
+                getattr(job, what)()
+            elif what not in {"end", "fail"}:
+                getattr(self, f"do_{what}")(job)
+        except MilkweedError:
+            pass
+        self.check_known()
+
     def do_change(self, job: SpecJob) -> None:
         """Connect with another declaration."""
         job.state(self.path)

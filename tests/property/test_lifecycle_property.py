@@ -73,3 +73,22 @@ def test_nothing_is_lost_and_nothing_leaks(
         stack.close()
         it.recover(specs[0])
         it.end_all()
+
+
+QUIET = ("apply", "apply", "kill", "silence", "refuse", "lose", "garble", "end", "fail")
+
+
+@given(SPECS, CAPABILITIES, st.lists(st.sampled_from(QUIET), max_size=10))
+def test_without_a_path_nothing_leaks_either(
+    spec: JobSpec, capabilities: Capabilities, deeds: list[str]
+) -> None:
+    """A job that is only applied has at most one living allocation, and ends it without a trace."""
+    with story([spec], capabilities) as it:
+        job = SpecJob(spec, on_change="replace")
+        for deed in deeds:
+            it.play_alone(deed, job)
+            assert len(it.world.alive) <= 1
+            assert set(it.world.alive) <= {job.apply_id}
+        it.world.calm_down()
+        job.kill()
+        it.end_all()

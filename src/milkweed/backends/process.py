@@ -10,7 +10,7 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -70,8 +70,9 @@ class ProcessBackend:
             ensure_credentials(start, run, request.apply_id)
             _save(run / wire.START_FILE, start)
             python = request.spec.options.get("python_exe") or sys.executable
-            keeper = _start_keeper(python, run, lock_fd)
-            _save(run / wire.KEEPER_FILE, keeper)
+            with _uninterrupted():
+                keeper = _start_keeper(python, run, lock_fd)
+                _save(run / wire.KEEPER_FILE, keeper)
         except MilkweedError:
             shutil.rmtree(run, ignore_errors=True)
             raise
@@ -123,7 +124,10 @@ class ProcessBackend:
             raise UnreachableError(
                 "hosts are being started and do not answer yet", seen=error.seen
             ) from error
-        return self._handle(run, identity.process(pid) or {}, start)
+        keeper = identity.process(pid)
+        if keeper is None:
+            raise UnreachableError("the hosts' keeper ended while it was looked for")
+        return self._handle(run, keeper, start)
 
     def poll(self, handle: Handle) -> Status:
         """Ask the keeper; when its process is gone, read what it left."""
@@ -191,9 +195,10 @@ class ProcessBackend:
         """Stop the keeper, which stops everything; then remove what is left in files."""
         self._check_machine(handle)
         run = Path(handle["run"])
-        keeper = handle["keeper"]
-        if keeper and identity.is_running(keeper):
-            _stop(run, keeper)
+        if run.parent != runs_folder():
+            raise BackendError(f"{run} is not a run folder of milkweed", hint="nothing was removed")
+        if identity.is_running(handle["keeper"]):
+            _stop(run, handle["keeper"])
         _remove(run)
 
     def forget(self, apply_id: str) -> None:
@@ -205,6 +210,16 @@ class ProcessBackend:
 
 def _save(path: Path, data: Mapping[str, Any]) -> None:
     save_private(path, json.dumps(data).encode(), what=f"the file {path.name} of the hosts' keeper")
+
+
+@contextlib.contextmanager
+def _uninterrupted() -> Generator[None]:
+    """Ctrl-C waits for a moment: a keeper that runs must be on record."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _remove(run: Path) -> None:

@@ -143,10 +143,16 @@ class JobTrait(ServiceMethods):
         with file.lock() if file else contextlib.nullcontext():
             checkpoint("lock")
             known = (file.load() if file else None) or (held.record if held else None)
-            record, observed = lifecycle.observe(wish.backend, known, file)
+            record, observed = lifecycle.observe(wish.backend_of(known), known, file)
             plan = lifecycle.plan_for(wish, self._matched(observed, record), held=held is not None)
             lifecycle.check_shown(shown, plan)
-            record, file = lifecycle.execute(plan, wish, record, file)
+            try:
+                record, file = lifecycle.execute(plan, wish, record, file)
+            except MilkweedError:
+                if intent := lifecycle.find_intent(wish, file):
+                    self._let_go()
+                    self._held = Held(*intent)
+                raise
         if held is None or held.record.apply_id != record.apply_id:
             self._let_go()
             self._held = Held(record, file)
@@ -215,18 +221,8 @@ class JobTrait(ServiceMethods):
         return None if cached_path is None else StateFile(cached_path)
 
     def _move_record(self, held: Held, file: StateFile) -> None:
-        with file.lock():
-            other = file.load()
-            if other is not None and other.apply_id != held.record.apply_id:
-                raise StateError(
-                    f"{file.path} records another allocation than the one this job holds",
-                    seen=f"there {other.apply_id}, here {held.record.apply_id}",
-                    hint="give another cached_path, or end the other one: job_load(path).kill()",
-                )
-            file.save(held.record)
-            lifecycle.list_allocation(held.record, file)
-            held.file.remove()
-            held.file = file
+        lifecycle.move(self._wish(keep=True), held.record, held.file, file)
+        held.file = file
         if held.connection:
             held.connection.keep()
 
@@ -284,7 +280,7 @@ class JobTrait(ServiceMethods):
         held = self._held
         file = held.file if held else self._state_file(cached_path)
         known = (file.load() if file else None) or (held.record if held else None)
-        record, observed = lifecycle.observe(wish.backend, known, None)
+        record, observed = lifecycle.observe(wish.backend_of(known), known, None)
         return lifecycle.plan_for(wish, self._matched(observed, record), held=held is not None)
 
     def status(self) -> Status:
@@ -370,8 +366,15 @@ class JobTrait(ServiceMethods):
         return same and self.active
 
     def dump(self, filename: str | os.PathLike[str]) -> None:
-        """Save the job to a file; a link stays a link."""
-        StateFile(filename).save(self._record())
+        """Save the job to a file; a link stays a link, and another allocation's record stays too."""
+        file = StateFile(filename)
+        other = file.load()
+        if other is not None and other.apply_id not in {None, self.apply_id}:
+            raise StateError(
+                f"{filename} records the allocation {other.apply_id}, which would be lost",
+                hint="save to another file, or end that one: job_load(path).kill()",
+            )
+        file.save(self._record())
 
     def dumps(self) -> bytes:
         """The job as bytes that `job_loads` reads: JSON."""

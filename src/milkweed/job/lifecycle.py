@@ -6,16 +6,19 @@ finds an intent without an answer asks the scheduler for the id that the intent 
 
 from __future__ import annotations
 
+import contextlib
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from .. import identity, registry
 from .._checkpoint import checkpoint
+from ..backends import load_backend
 from ..backends.base import Backend, Forgets, Request, Resizes
 from ..errors import (
     BackendError,
     ChangedError,
+    StateError,
     StateForeignError,
     UnreachableError,
     UnsupportedError,
@@ -46,6 +49,14 @@ class Wish:
     job_class: str = ""
     inside: bool = False
     """The client runs for this very job, so that it must never end it because its declaration differs."""
+    apply_id: str = field(default_factory=lambda: str(uuid.uuid4()))
+    """The id of the allocation, if one must be made."""
+
+    def backend_of(self, there: Record | Observed | None) -> Backend:
+        """The backend that made what is there: another one, when the declaration has moved."""
+        if there is None or there.spec is None or there.spec.backend == self.spec.backend:
+            return self.backend
+        return load_backend(there.spec.backend)
 
 
 def observe(
@@ -81,13 +92,12 @@ def _check_machine(backend: Backend, record: Record) -> None:
 
 
 def plan_for(wish: Wish, observed: Observed, *, held: bool = False) -> Plan:
-    """What would be done for a wish."""
-    capabilities = wish.backend.capabilities
+    """What would be done for a wish; it is the old allocation that may have taken a queue to get."""
     return make_plan(
         wish.spec,
         observed,
-        can_resize=capabilities.resize,
-        queued=capabilities.queued,
+        can_resize=wish.backend.capabilities.resize,
+        queued=wish.backend_of(observed).capabilities.queued,
         on_change=wish.on_change,
         held=held,
     )
@@ -128,17 +138,26 @@ def execute(
         return _reuse(record, file)
     if plan.action is Action.RESIZE:
         return _resize(plan, wish, record, file)
-    if plan.keeps_old and record is not None:
+    if record is None or record.apply_id is None:
+        return create(wish, file)
+    if file is not None and file.target == _own_file(record).target:
+        file = None  # the record lies in the old allocation's folder, and goes or stays with it
+    if plan.keeps_old:
         _set_aside(record)
-    elif record is not None and record.apply_id is not None:
-        end(wish.backend, record, None)
+        return create(wish, file, before=record)
+    end(wish.backend_of(record), record, None)
     return create(wish, file)
 
 
 def _reuse(record: Record | None, file: StateFile | None) -> tuple[Record, StateFile]:
     if record is None or record.apply_id is None:
         raise BackendError("there is nothing to reuse")
-    return record, file or StateFile(registry.own_state_path(record.apply_id))
+    return record, file or _own_file(record)
+
+
+def _own_file(record: Record) -> StateFile:
+    """Where a record lies when no path was asked for."""
+    return StateFile(registry.own_state_path(record.apply_id or ""))
 
 
 def _resize(
@@ -154,10 +173,15 @@ def _resize(
     return record, file
 
 
-def create(wish: Wish, file: StateFile | None) -> tuple[Record, StateFile]:
-    """Ask for a new allocation; at every point in between it can be found again."""
+def create(
+    wish: Wish, file: StateFile | None, *, before: Record | None = None
+) -> tuple[Record, StateFile]:
+    """Ask for a new allocation; at every point in between it can be found again.
+
+    `before` is what the file recorded, and records again if the scheduler refuses.
+    """
     wish.backend.validate(wish.spec)
-    apply_id = str(uuid.uuid4())
+    apply_id = wish.apply_id
     file = file or StateFile(registry.own_state_path(apply_id))
     record = Record(
         spec=wish.spec,
@@ -166,18 +190,18 @@ def create(wish: Wish, file: StateFile | None) -> tuple[Record, StateFile]:
         job_class=wish.job_class,
         batch=bool(wish.client_script),
     )
-    file.save(record)
-    checkpoint("intent")
-    list_allocation(record, file)
-    checkpoint("entry")
     events = Events(apply_id)
-    events.add("asked", detail=f"{wish.spec.backend} for {wish.spec.host_count} hosts")
     try:
+        file.save(record)
+        checkpoint("intent")
+        list_allocation(record, file)
+        checkpoint("entry")
+        events.add("asked", detail=f"{wish.spec.backend} for {wish.spec.host_count} hosts")
         handle = wish.backend.submit(_request(wish, apply_id, file))
     except UnreachableError:
         raise  # nobody knows whether it was taken: the intent stays, and the next call finds out
     except (Exception, KeyboardInterrupt):  # whatever it was, nothing may be left half begun
-        _undo(wish.backend, record, file)
+        _undo(wish.backend, record, file, before)
         raise
     checkpoint("submit")
     record = record.submitted(handle)
@@ -210,7 +234,7 @@ def list_allocation(record: Record, file: StateFile) -> None:
     )
 
 
-def _undo(backend: Backend, record: Record, file: StateFile) -> None:
+def _undo(backend: Backend, record: Record, file: StateFile, before: Record | None) -> None:
     """A submission failed: end what it may have begun, and forget it; if that fails too, keep the intent."""
     try:
         handle = backend.find(record.apply_id or "")
@@ -219,12 +243,18 @@ def _undo(backend: Backend, record: Record, file: StateFile) -> None:
     except BackendError:
         return
     registry.remove_entry(record.apply_id or "")
-    file.remove()
+    if before is None or file.target == _own_file(record).target:
+        file.remove()
+        return
+    with contextlib.suppress(StateError):  # what cannot be written was not overwritten either
+        file.save(before)
+        list_allocation(before, file)
+        _own_file(before).remove()
 
 
 def _set_aside(record: Record) -> None:
     """Keep a running allocation's record beside the new one's, listed as before."""
-    file = StateFile(registry.own_state_path(record.apply_id or ""))
+    file = _own_file(record)
     file.save(record)
     list_allocation(record, file)
 
@@ -243,3 +273,39 @@ def end(backend: Backend, record: Record, file: StateFile | None) -> None:
     if file is not None:
         file.remove()
         checkpoint("remove")
+
+
+def find_intent(wish: Wish, file: StateFile | None) -> tuple[Record, StateFile] | None:
+    """What a wish that failed left on disk: maybe it was granted, and nobody heard of it."""
+    for place in filter(None, (file, StateFile(registry.own_state_path(wish.apply_id)))):
+        record = place.load()
+        if record is not None and record.apply_id == wish.apply_id:
+            return record, place
+    return None
+
+
+def move(wish: Wish, record: Record, old: StateFile, new: StateFile) -> None:
+    """Record an allocation at another path, unless that records another living one."""
+    with new.lock():
+        other = new.load()
+        if other and other.apply_id != record.apply_id and not _clear(wish, other):
+            raise StateError(
+                f"{new.path} records another allocation than the one this job holds",
+                seen=f"there {other.apply_id}, here {record.apply_id}",
+                hint="give another cached_path, or end the other one: job_load(path).kill()",
+            )
+        new.save(record)
+        list_allocation(record, new)
+        old.remove()
+
+
+def _clear(wish: Wish, record: Record) -> bool:
+    """Forget a record whose allocation is certainly over."""
+    if record.apply_id is None:
+        return True
+    backend = wish.backend_of(record)
+    found, observed = observe(backend, record, None)
+    if observed.status is not None and observed.status.liveness is not Liveness.ENDED:
+        return False
+    end(backend, found or record, None)
+    return True

@@ -26,8 +26,9 @@ class ServiceMethods:
         made = _config(Telemetry, config, kwargs, "enable_telemetry")
         _check_port(made.dashboard_port, "dashboard_port")
         for name in ("retention_secs", "snapshot_interval_secs"):
-            if getattr(made, name) <= 0:
-                raise SpecError(f"enable_telemetry: {name} must be more than zero")
+            value = getattr(made, name)
+            if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
+                raise SpecError(f"enable_telemetry: {name}: {value!r} is not a number over zero")
         self._services = replace(self._services, telemetry=made)
         return self
 
@@ -35,8 +36,8 @@ class ServiceMethods:
         """Declare the admin service for this job."""
         made = _config(Admin, config, kwargs, "enable_admin")
         if made.admin_addr is not None:
-            host, colon, port = made.admin_addr.rpartition(":")
-            if not (host and colon and port.isdigit()):
+            host, colon, port = str(made.admin_addr).rpartition(":")
+            if not (host and colon and port.isdecimal()):
                 raise SpecError(
                     f"enable_admin: admin_addr {made.admin_addr!r} is not HOST:PORT",
                     hint="write [::1]:1729 or 127.0.0.1:0",
@@ -126,5 +127,6 @@ def _config(
 
 
 def _check_port(port: int, where: str) -> None:
-    if not 0 <= port < 65536:
-        raise SpecError(f"{where}: {port} is not a port")
+    is_number = isinstance(port, int) and not isinstance(port, bool)  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
+    if not is_number or not 0 <= port < 65536:
+        raise SpecError(f"{where}: {port!r} is not a port")

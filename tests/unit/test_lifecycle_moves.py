@@ -1,0 +1,90 @@
+"""Allocations that move: to another backend, another path, another id."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from milkweed import backends
+from milkweed.backends.base import Capabilities
+from milkweed.backends.fake import FakeBackend, FakeScheduler
+from milkweed.errors import (
+    BackendError,
+    ChangedError,
+    UnreachableError,
+)
+from milkweed.job.load import SpecJob
+from unit.jobs import OTHER, PATH, SPEC, listed, make_spec, recorded, start
+
+pytestmark = pytest.mark.usefixtures("folder")
+
+
+def test_without_a_path_a_lost_answer_is_found_too(world: FakeScheduler) -> None:
+    """A job that was applied without a path remembers what it asked for."""
+    world.lose_next_answer()
+    job = SpecJob(SPEC)
+    with pytest.raises(UnreachableError):
+        job.apply()
+    job.apply()
+    assert world.alive == [job.apply_id]
+    assert world.count("submit") == 1
+
+
+def test_an_apply_without_a_path_can_be_repeated_and_leaves_nothing(
+    world: FakeScheduler, home: Path
+) -> None:
+    """An allocation with no path of its own is replaced when it has ended, and its folders go with it."""
+    job = SpecJob(SPEC)
+    job.apply()
+    world.end(str(job.apply_id))
+    job.apply()
+    assert world.alive == [job.apply_id] == listed()
+    job.kill()
+    assert not home.exists()
+
+
+def test_new_that_is_refused_keeps_the_path(world: FakeScheduler) -> None:
+    """When the new allocation is refused, the path still records the old one."""
+    before = start().apply_id
+    world.refuse_next()
+    with pytest.raises(BackendError, match="refused"):
+        SpecJob(OTHER, on_change="new").state(PATH)
+    assert world.alive == [before] == [recorded()] == listed()
+    assert start().apply_id == before
+
+
+def test_another_backend_is_a_change_like_any_other(
+    world: FakeScheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One word in the declaration changes: the old backend is asked about, and ends, the old allocation."""
+    elsewhere = FakeScheduler(capabilities=Capabilities(queued=False))
+
+    class Elsewhere(FakeBackend):
+        name = "elsewhere"
+
+        def __init__(self) -> None:
+            super().__init__(elsewhere)
+
+    monkeypatch.setattr(backends, "_plugins", lambda: {"elsewhere": "elsewhere:Elsewhere"})
+    monkeypatch.setitem(sys.modules, "elsewhere", type("M", (), {"Elsewhere": Elsewhere}))
+    before = start().apply_id
+    moved = make_spec(backend="elsewhere")
+    with pytest.raises(ChangedError, match="differs"):
+        SpecJob(moved).state(PATH)
+    assert world.alive == [before] == [recorded()]
+    job = SpecJob(moved, on_change="replace")
+    job.state(PATH)
+    assert world.alive == []
+    assert elsewhere.alive == [job.apply_id] == [recorded()] == listed()
+    assert {call.apply_id for call in elsewhere.calls} == {job.apply_id}
+
+
+def test_a_dead_record_is_overwritten(world: FakeScheduler) -> None:
+    """A path whose allocation has ended is free."""
+    world.end(str(start().apply_id))
+    job = SpecJob(SPEC)
+    job.apply()
+    job.state(PATH)
+    assert [recorded()] == world.alive == listed() == [job.apply_id]
