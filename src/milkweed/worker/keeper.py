@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from .. import identity
 from . import children, warm, wire
 from .clients import Client, Clients
 from .fleet import Fleet
@@ -26,9 +27,17 @@ def main(argv: Sequence[str]) -> int:
     run = Path(argv[0])
     os.chdir(run)
     start = json.loads((run / wire.START_FILE).read_text())
+    save(run / wire.KEEPER_FILE, identity.process(os.getpid()))
     become_subreaper()
     warm.warm_up()
     return asyncio.run(Keeper(run, start).keep())
+
+
+def save(path: Path, data: Any) -> None:
+    """Write a file in one step; the folder around it is closed to others."""
+    temporary = path.with_name(f"{path.name}.new")
+    temporary.write_text(json.dumps(data))
+    temporary.replace(path)
 
 
 def become_subreaper() -> None:
@@ -112,9 +121,7 @@ class Keeper:
                     folder.rmdir()  # only when nothing else is in it
             return
         ended = {"reason": self.reason, "exit_code": self.exit_code, "at": time.time()}
-        temporary = self.run / f"{wire.ENDED_FILE}.new"
-        temporary.write_text(json.dumps(ended))
-        temporary.replace(self.run / wire.ENDED_FILE)
+        save(self.run / wire.ENDED_FILE, ended)
         for name in (wire.CONTROL_SOCKET, wire.FORK_FIFO):
             (self.run / name).unlink(missing_ok=True)
 
