@@ -107,7 +107,10 @@ def bad_worker(who: str, hosts: int) -> dict[str, float]:
     if who == "milkweed":
         job = job_class({"hosts": hosts}, python_exe=sys._base_executable)
     else:
-        job = job_class({"hosts": hosts}, env={"PYTHONHOME": "/nonexistent"})
+        broken = Path("broken/monarch/__init__.py").absolute()
+        broken.parent.mkdir(parents=True)
+        broken.write_text("raise ImportError('the engine is not here')\n")
+        job = job_class({"hosts": hosts}, env={"PYTHONPATH": str(broken.parents[1])})
     began_s = time.monotonic()
     try:
         job.state(cached_path=None).hosts.initialized.get()
