@@ -21,6 +21,7 @@ from .errors import (
     StateBusyError,
     StateCorruptError,
     StateError,
+    StateForeignError,
     StateVersionError,
 )
 from .spec import JobSpec
@@ -77,6 +78,17 @@ _PLAIN_FIELDS = (
     "batch",
     "created",
 )
+
+
+def check_machine(recorded: Mapping[str, str]) -> None:
+    """Refuse what another machine's processes are recorded in; their numbers mean nothing here."""
+    here = identity.machine()
+    if dict(recorded) != here:
+        there = recorded.get("hostname", "another machine")
+        raise StateForeignError(
+            f"this state file records processes of {there}, and this is {here['hostname']}",
+            hint=f"use the job on {there}, or give another cached_path here",
+        )
 
 
 def parse_record(data: bytes, source: str) -> Record:

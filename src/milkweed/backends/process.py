@@ -21,14 +21,13 @@ from ..errors import (
     BackendError,
     DeadlineError,
     MilkweedError,
-    StateForeignError,
     UnreachableError,
 )
 from ..hosts import Host
 from ..logs import follow_files, read_tail
 from ..options import PROCESS_OPTIONS, OptionField
 from ..spec import JobSpec
-from ..state import save_private
+from ..state import check_machine, save_private
 from ..status import HostState, HostStatus, Liveness, Status
 from ..worker import wire
 from .base import Capabilities, Handle, LogLine, Request
@@ -132,7 +131,7 @@ class ProcessBackend:
 
     def poll(self, handle: Handle) -> Status:
         """Ask the keeper; when its process is gone, read what it left."""
-        self._check_machine(handle)
+        check_machine(handle["machine"])
         with contextlib.suppress(ChildProcessError):
             os.waitpid(handle["keeper"]["pid"], os.WNOHANG)
         run = Path(handle["run"])
@@ -155,18 +154,9 @@ class ProcessBackend:
             liveness=Liveness.RUNNING, hosts=tuple(_host_status(item) for item in answer["hosts"])
         )
 
-    def _check_machine(self, handle: Handle) -> None:
-        here = identity.machine()
-        if handle["machine"] != here:
-            there = handle["machine"].get("hostname", "another machine")
-            raise StateForeignError(
-                f"these hosts are processes of {there}, and this is {here['hostname']}",
-                hint=f"use the job on {there}, or name another state file here",
-            )
-
     def hosts(self, handle: Handle) -> Sequence[Host]:
         """The hosts, with the addresses their workers serve."""
-        self._check_machine(handle)
+        check_machine(handle["machine"])
         control = _control(Path(handle["run"]))
         with Connection(control) as connection:
             answer = connection.ask({"op": "status"}, "status")
@@ -194,7 +184,7 @@ class ProcessBackend:
 
     def cancel(self, handle: Handle) -> None:
         """Stop the keeper, which stops everything; then remove what is left in files."""
-        self._check_machine(handle)
+        check_machine(handle["machine"])
         run = Path(handle["run"])
         if run.parent != runs_folder():
             raise BackendError(f"{run} is not a run folder of milkweed", hint="nothing was removed")

@@ -7,18 +7,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from .. import identity
 from ..backends import load_backend
 from ..errors import (
     AllocationEndedError,
     MilkweedError,
     NotAppliedError,
     StateError,
-    StateForeignError,
     UnreachableError,
 )
 from ..registry import Entry, load_entries
-from ..state import Record, StateFile
+from ..state import Record, StateFile, check_machine
 from ..status import HostState, HostStatus, Liveness, Status
 from .choose import Chosen, the_one
 from .render import SHORT_ID
@@ -176,13 +174,8 @@ def find_handle(backend: Backend, allocation: Allocation) -> Handle | None:
     record = allocation.record
     if record is None:
         return backend.find(allocation.apply_id)
-    here = identity.machine()
-    if backend.capabilities.machine_bound and dict(record.machine) != here:
-        there = record.machine.get("hostname", "another machine")
-        raise StateForeignError(
-            f"its hosts are processes of {there}, and this is {here['hostname']}",
-            hint=f"use the job on {there}",
-        )
+    if backend.capabilities.machine_bound:
+        check_machine(record.machine)
     return record.handle if record.handle is not None else backend.find(allocation.apply_id)
 
 

@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from .. import identity, registry
+from .. import registry
 from .._checkpoint import checkpoint
 from ..backends import load_backend
 from ..backends.base import Backend, Forgets, Request, Resizes
@@ -19,14 +19,13 @@ from ..errors import (
     BackendError,
     ChangedError,
     StateError,
-    StateForeignError,
     UnreachableError,
     UnsupportedError,
 )
 from ..events import Events
 from ..plan import Action, Observed, Plan, make_plan
 from ..spec import JobSpec
-from ..state import Record, StateFile
+from ..state import Record, StateFile, check_machine
 from ..status import Liveness, Status
 
 _CHANGED_HINT = (
@@ -65,7 +64,8 @@ def observe(
     """Look at the recorded allocation; an intent without an answer is completed if the scheduler has it."""
     if record is None or record.apply_id is None:
         return None, Observed()
-    _check_machine(backend, record)
+    if backend.capabilities.machine_bound:
+        check_machine(record.machine)
     seen = Observed(spec=record.spec, apply_id=record.apply_id)
     try:
         if record.handle is None:
@@ -79,16 +79,6 @@ def observe(
     except UnreachableError as error:
         status = Status(liveness=Liveness.UNKNOWN, reason=error.seen or error.what)
     return record, replace(seen, status=status)
-
-
-def _check_machine(backend: Backend, record: Record) -> None:
-    here = identity.machine()
-    if backend.capabilities.machine_bound and dict(record.machine) != here:
-        there = record.machine.get("hostname", "another machine")
-        raise StateForeignError(
-            f"this state file records processes of {there}, and this is {here['hostname']}",
-            hint=f"use the job on {there}, or give another cached_path here",
-        )
 
 
 def plan_for(wish: Wish, observed: Observed, *, held: bool = False) -> Plan:
