@@ -74,6 +74,11 @@ def sweep() -> None:
     time.sleep(0.5)
 
 
+def count(hosts: int) -> str:
+    """`1 host`, `4 hosts`."""
+    return f"{hosts} host" if hosts == 1 else f"{hosts} hosts"
+
+
 def median(runs: list[dict[str, float]], key: str) -> float:
     """The middle of a figure."""
     return statistics.median(result[key] for result in runs)
@@ -109,7 +114,7 @@ def compare_start(sizes: list[int], rounds: int) -> None:
             ("asked", "state() → first reply"),
         ):
             ours_s, peer_s = median(found[OURS], key), median(found[PEER], key)
-            print_row(f"{hosts} hosts: {name}", ours_s, peer_s)
+            print_row(f"{count(hosts)}: {name}", ours_s, peer_s)
     print_row(
         f"{sizes[-1]} hosts: kill()", median(found[OURS], "kill"), median(found[PEER], "kill")
     )

@@ -84,3 +84,20 @@ def test_a_batch_client_cannot_replace_the_job_it_runs_in(client: Client) -> Non
     )
     assert "ChangedError" in out
     assert "meshes.trainers.hosts: 1 → 5" in out
+
+
+def test_a_client_that_would_not_start_is_refused(client: Client) -> None:
+    """A job that has hosts already does not swallow a batch client in silence."""
+    client.write("pass", "train.py")
+    out = client.run(
+        """
+        from milkweed.errors import ChangedError
+        with ProcessJob({"trainers": 1}) as job:
+            job.state(cached_path=None)
+            try:
+                job.apply("train.py")
+            except ChangedError as error:
+                print(error)
+        """
+    )
+    assert "the client would not be started" in out

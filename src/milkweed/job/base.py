@@ -14,6 +14,7 @@ from ..backends import load_backend
 from ..backends.base import Backend, LogLine
 from ..errors import (
     AllocationEndedError,
+    ChangedError,
     DeadlineError,
     HostFailedError,
     MilkweedError,
@@ -23,7 +24,7 @@ from ..errors import (
     UnsupportedError,
 )
 from ..events import Event, Events
-from ..plan import ON_CHANGE, Action, Observed, Plan
+from ..plan import ON_CHANGE, Action, Plan
 from ..registry import own_state_path
 from ..spec import JobSpec, suggest
 from ..state import DEFAULT_PATH, Record, StateFile
@@ -116,11 +117,21 @@ class JobTrait(ServiceMethods):
         """
         script: tuple[str, ...] = ()
         if client_script is not None:
-            hooked = hooks.is_hooked(self)
-            script = (client_script,) if hooked else make_client_command(client_script)
+            self._refuse_second_client()
+            own = hooks.is_hooked(self)
+            script = (client_script,) if own else make_client_command(client_script)
         action = self._apply(None, keep=bool(script), client_script=script)
         if action in {Action.CREATE, Action.REPLACE} and not script:
             self._own()
+
+    def _refuse_second_client(self) -> None:
+        """A client is started with its allocation; with one that is there already it would never start."""
+        if self.active:
+            raise ChangedError(
+                "this job has an allocation already, so the client would not be started",
+                seen=f"allocation {self.apply_id}",
+                hint="kill() it first, or declare another job for the batch client",
+            )
 
     def _own(self) -> None:
         """Hosts that live with their owner must know that it is there, though it has not connected yet."""
@@ -144,7 +155,9 @@ class JobTrait(ServiceMethods):
             checkpoint("lock")
             known = (file.load() if file else None) or (held.record if held else None)
             record, observed = lifecycle.observe(wish.backend_of(known), known, file)
-            plan = lifecycle.plan_for(wish, self._matched(observed, record), held=held is not None)
+            plan = lifecycle.plan_for(
+                wish, hooks.compare(self, observed, record), held=held is not None
+            )
             lifecycle.check_shown(shown, plan)
             try:
                 record, file = lifecycle.execute(plan, wish, record, file)
@@ -159,18 +172,6 @@ class JobTrait(ServiceMethods):
         else:
             held.record, held.file = record, file
         return plan.action
-
-    def _matched(self, observed: Observed, record: Record | None) -> Observed:
-        """Jobs with hooks compare declarations in their own way: by `can_run`."""
-        if not hooks.is_hooked(self) or record is None or record.handle is None:
-            return observed
-        if not observed.status or not observed.status.liveness.alive:
-            return observed
-        if hooks.HookBackend(self).restore(record.handle).can_run(self):
-            return replace(observed, spec=self.spec)
-        return replace(
-            observed, spec=replace(self.spec, options={"can_run": "another declaration"})
-        )
 
     @property
     def apply_id(self) -> str | None:
@@ -197,10 +198,9 @@ class JobTrait(ServiceMethods):
         held = self._held
         if held and held.state and held.connection and held.connection.usable:
             return held.state
-        action = self._apply(file, keep=file is not None)
-        return self._connect(
-            created=action in {Action.CREATE, Action.REPLACE}, keep=file is not None
-        )
+        keep = file is not None
+        created = self._apply(file, keep=keep) in {Action.CREATE, Action.REPLACE}
+        return self._connect(created=created, keep=keep)
 
     def _choose_file(self, cached_path: str | os.PathLike[str] | None) -> StateFile | None:
         """Where the record belongs: a job keeps the file it has, and one of `apply()` moves to the path named."""
@@ -267,9 +267,8 @@ class JobTrait(ServiceMethods):
 
     def _require(self) -> Held:
         if self._held is None:
-            raise NotAppliedError(
-                "this job has no allocation", hint="call state(), or apply(), first"
-            )
+            hint = "call state(), or apply(), first"
+            raise NotAppliedError("this job has no allocation", hint=hint)
         return self._held
 
     # Looking
@@ -281,7 +280,9 @@ class JobTrait(ServiceMethods):
         file = held.file if held else self._state_file(cached_path)
         known = (file.load() if file else None) or (held.record if held else None)
         record, observed = lifecycle.observe(wish.backend_of(known), known, None)
-        return lifecycle.plan_for(wish, self._matched(observed, record), held=held is not None)
+        return lifecycle.plan_for(
+            wish, hooks.compare(self, observed, record), held=held is not None
+        )
 
     def status(self) -> Status:
         """The allocation as its scheduler sees it now."""
@@ -323,9 +324,8 @@ class JobTrait(ServiceMethods):
                 raise AllocationEndedError("the allocation has ended", seen=status.reason)
             if goal == "running" and status.ready:
                 return status
-            if goal == "running" and status.failed_hosts:
-                host = status.failed_hosts[0]
-                raise HostFailedError(f"host {host.host} has failed", seen=host.reason)
+            if goal == "running" and (failed := status.failed_hosts):
+                raise HostFailedError(f"host {failed[0].host} has failed", seen=failed[0].reason)
             progress.see(status.describe())
             if deadline is not None and progress.waited_s >= deadline:
                 raise DeadlineError(

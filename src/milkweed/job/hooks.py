@@ -9,12 +9,15 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..backends.base import Capabilities, Handle, LogLine, Request
 from ..errors import SpecError, StateError, UnsupportedError
 from ..hosts import Host
+from ..plan import Observed
 from ..spec import JobSpec, MeshSpec
+from ..state import Record
 from ..status import Liveness, Status
 
 if TYPE_CHECKING:
@@ -60,6 +63,17 @@ def decode(cls: type[JobTrait], state: Mapping[str, Any]) -> JobTrait:
     job = cls.__new__(cls)
     vars(job).update(state)
     return job
+
+
+def compare(job: JobTrait, observed: Observed, record: Record | None) -> Observed:
+    """What is seen, as the planner compares it: jobs with hooks do so in their own way, by `can_run`."""
+    if not is_hooked(job) or record is None or record.handle is None:
+        return observed
+    if not observed.status or not observed.status.liveness.alive:
+        return observed
+    if HookBackend(job).restore(record.handle).can_run(job):
+        return replace(observed, spec=job.spec)
+    return replace(observed, spec=replace(job.spec, options={"can_run": "another declaration"}))
 
 
 class HookBackend:
