@@ -13,6 +13,7 @@ if TYPE_CHECKING:
         JobTrait,
         LocalJob,
         ProcessJob,
+        SlurmJob,
         job_load,
         job_loads,
     )
@@ -22,6 +23,7 @@ __all__ = [
     "JobTrait",
     "LocalJob",
     "ProcessJob",
+    "SlurmJob",
     "__version__",
     "job_load",
     "job_loads",

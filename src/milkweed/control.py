@@ -4,53 +4,110 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import socket
+import ssl
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Self
 
+from .channel import Channel, open_tls, open_unix
 from .errors import DeadlineError, UnreachableError
 from .worker import wire
+from .worker.tls import control_ports
 
 Message = Mapping[str, Any]
 CONNECT_TIMEOUT_S = 5.0
 
 
-def parse_control(address: str) -> str:
-    """The path in `unix:///path`."""
-    scheme, _, path = address.partition("://")
-    if scheme != "unix" or not path:
+@dataclass(frozen=True, slots=True)
+class Door:
+    """Where a keeper takes orders: `unix:///path`, or `tls://machine:22222/trainers/3#credentials`.
+
+    The port is the first of those it may have taken, and the path is the host that must be behind it:
+    hosts of several jobs, or of several shares of one, may live on one machine.
+    """
+
+    path: str = ""
+    machine: str = ""
+    port: int = 0
+    host: str = ""
+    credentials: str = ""
+
+    def __str__(self) -> str:
+        if self.path:
+            return f"unix://{self.path}"
+        return f"tls://{self.machine}:{self.port}/{self.host}#{self.credentials}"
+
+
+def parse_door(address: str) -> Door:
+    """Read such an address."""
+    scheme, _, rest = address.partition("://")
+    if scheme == "unix" and rest:
+        return Door(path=rest)
+    place, _, credentials = rest.partition("#")
+    authority, _, host = place.partition("/")
+    machine, _, port = authority.rpartition(":")
+    if scheme != "tls" or not (machine and port.isdecimal() and host and credentials):
         raise UnreachableError(f"{address!r} is not a control address milkweed knows")
-    return path
+    return Door(machine=machine, port=int(port), host=host, credentials=credentials)
+
+
+def _unreachable(door: Door, seen: str) -> UnreachableError:
+    where = door.path or f"{door.machine} (host {door.host})"
+    return UnreachableError("the hosts' keeper does not answer", seen=f"{where}: {seen}")
 
 
 class Connection:
     """One connection to a keeper; messages in order, both ways."""
 
     def __init__(self, address: str, *, timeout_s: float = CONNECT_TIMEOUT_S) -> None:
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._socket.settimeout(timeout_s)
+        door = parse_door(address)
+        if door.path:
+            try:
+                self._channel: Channel = open_unix(door.path, timeout_s)
+            except OSError as error:
+                raise _unreachable(door, str(error)) from error
+        else:
+            self._channel = self._find(door, timeout_s)
+
+    def _find(self, door: Door, timeout_s: float) -> Channel:
+        """Try the ports in the order in which a keeper took the first free one."""
+        seen = ""
+        for port in control_ports(door.port):
+            try:
+                self._channel = open_tls(door.machine, port, door.credentials, timeout_s)
+                if self._is_behind(door, timeout_s):
+                    return self._channel
+                self._channel.close()
+                seen = seen or f"port {port} is another host's"
+            except ConnectionRefusedError as error:
+                seen = seen or str(error)
+            except ssl.SSLError as error:
+                seen = f"port {port} is somebody else's: {error.reason or error}"
+            except OSError as error:
+                raise _unreachable(door, str(error)) from error
+        raise _unreachable(door, seen)
+
+    def _is_behind(self, door: Door, timeout_s: float) -> bool:
         try:
-            self._socket.connect(parse_control(address))
-        except OSError as error:
-            self._socket.close()
-            raise UnreachableError(
-                "the hosts' keeper does not answer", seen=f"{address}: {error}"
-            ) from error
-        self._reader = self._socket.makefile("rb")
+            answer = self.ask({"op": "status"}, "status", timeout_s=timeout_s)
+        except (UnreachableError, DeadlineError):
+            return False
+        return not answer["stopping"] and any(
+            host["host"] == door.host for host in answer["hosts"]
+        )
 
     def send(self, message: Message) -> None:
         """Send one message."""
         try:
-            self._socket.sendall(wire.encode(message))
+            self._channel.send(wire.encode(message))
         except OSError as error:
             raise UnreachableError("the hosts' keeper is gone", seen=str(error)) from error
 
     def receive(self, timeout_s: float | None) -> dict[str, Any] | None:
         """The next message; None when the keeper has closed."""
         try:
-            self._socket.settimeout(timeout_s)
-            line = self._reader.readline(wire.MAX_LINE_BYTES)
+            line = self._channel.receive_line(timeout_s)
         except TimeoutError as error:
             raise DeadlineError(f"the hosts' keeper did not answer within {timeout_s} s") from error
         except (OSError, ValueError):
@@ -69,14 +126,12 @@ class Connection:
 
     def hang_up(self) -> None:
         """Tell the other side, and whoever reads here, that this is over."""
-        with contextlib.suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)
+        self._channel.hang_up()
 
     def close(self) -> None:
         """Let the connection go; the other side sees it at once."""
         self.hang_up()
-        self._reader.close()
-        self._socket.close()
+        self._channel.close()
 
     def __enter__(self) -> Self:
         return self
@@ -95,16 +150,23 @@ class Session:
         client: str,
         owner: bool,
         output: bool,
-        hear: Callable[[Message], None],
+        hear: Callable[[Session, Message], None],
     ) -> None:
+        self.address = address
         self._connection = Connection(address)
         self._hear = hear
         self._synced = threading.Event()
         hello = {"op": "hello", "client": client, "owner": owner, "output": output}
+        status = self._connection.ask(hello, "status")
+        self.node: str = status["node"]
+        self.labels: list[str] = [host["host"] for host in status["hosts"]]
         # What is there now is heard before anything that changes it.
-        for host in self._connection.ask(hello, "status")["hosts"]:
-            hear({"ev": "host", **host})
+        for host in status["hosts"]:
+            hear(self, {"ev": "host", **host})
         self._thread = threading.Thread(target=self._listen, name="milkweed-session", daemon=True)
+
+    def start(self) -> None:
+        """Hear what happens from now on."""
         self._thread.start()
 
     def _listen(self) -> None:
@@ -112,25 +174,30 @@ class Session:
             if message.get("ev") == "synced":
                 self._synced.set()
             else:
-                self._hear(message)
+                self._hear(self, message)
         self._synced.set()
-        self._hear({"ev": "closed"})
+        self._hear(self, {"ev": "closed"})
 
     def send(self, message: Message) -> None:
         """Send an order whose answer nobody waits for."""
         self._connection.send(message)
 
-    def sync(self, timeout_s: float) -> None:
-        """Wait until everything that hosts have printed so far was heard."""
+    def ask_sync(self) -> None:
+        """Ask for a word once everything that hosts have printed so far was sent."""
         self._synced.clear()
-        with contextlib.suppress(UnreachableError):
+        try:
             self._connection.send({"op": "sync"})
-            self._synced.wait(timeout_s)
+        except UnreachableError:
+            self._synced.set()
+
+    def wait_synced(self, timeout_s: float) -> None:
+        """Wait for that word."""
+        self._synced.wait(max(0.0, timeout_s))
 
     def close(self) -> None:
         """End the presence."""
         self._connection.hang_up()
-        if threading.current_thread() is not self._thread:
+        if self._thread.ident and threading.current_thread() is not self._thread:
             self._thread.join(1.0)
         self._connection.close()
 

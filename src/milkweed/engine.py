@@ -140,13 +140,15 @@ def attach(
     *,
     client: str,
     credentials: Mapping[str, str] | None = None,
+    listen: str = "localhost",
 ) -> dict[str, Hosts]:
     """Connect to every host's worker; returns at once, the engine connects in the background.
 
-    `credentials` are the variables that name the certificates to show, where hosts ask for one.
+    `credentials` are the variables that name the certificates to show, where hosts ask for one. `listen` is
+    the address at which hosts reach this client.
     """
     addresses = [host.address for hosts in meshes.values() for host in hosts]
-    _use_transport(addresses, credentials or {})
+    _use_transport(addresses, credentials or {}, listen)
     return {name: _attach_mesh(name, hosts, client) for name, hosts in meshes.items()}
 
 
@@ -169,7 +171,7 @@ def _own_host() -> HostMesh:
     return copy.copy(mesh)
 
 
-def _use_transport(addresses: Sequence[str], credentials: Mapping[str, str]) -> None:
+def _use_transport(addresses: Sequence[str], credentials: Mapping[str, str], listen: str) -> None:
     """A process speaks one transport for its life, with one certificate; say so instead of hanging."""
     wanted = {address.partition("://")[0].rpartition("@")[2] for address in addresses}
     if len(wanted) != 1:
@@ -184,8 +186,8 @@ def _use_transport(addresses: Sequence[str], credentials: Mapping[str, str]) -> 
         if credentials:
             _use_credentials(credentials)
         if not _transports and transport == "tls":
-            # Hosts dial back: on loopback, under the name that the client's certificate carries.
-            _monarch.enable_transport("tls://localhost:0")
+            # Hosts dial back, to the address that the client's certificate carries.
+            _monarch.enable_transport(f"tls://{f'[{listen}]' if ':' in listen else listen}:0")
         _transports[:] = [transport]
 
 

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .errors import AccessError, SpecError
+from .worker import wire
 
 if TYPE_CHECKING:
     import ssl
@@ -215,11 +216,7 @@ def _parse_authority(authority: Authority) -> tuple[x509.Certificate, ec.Ellipti
 
 def engine_environment(credentials: Credentials) -> dict[str, str]:
     """Tell the engine's `tls` transport where the files are: paths, never secrets."""
-    return {
-        "HYPERACTOR_TLS_CERT": str(credentials.cert),
-        "HYPERACTOR_TLS_KEY": str(credentials.key),
-        "HYPERACTOR_TLS_CA": str(credentials.ca),
-    }
+    return wire.engine_environment(str(credentials.cert.parent))
 
 
 def make_server_context(credentials: Credentials) -> ssl.SSLContext:

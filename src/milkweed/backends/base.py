@@ -120,6 +120,24 @@ class Controls(Protocol):
 
 
 @runtime_checkable
+class Glances(Protocol):
+    """A backend for which asking the scheduler alone is much cheaper than asking every host, too."""
+
+    def glance(self, handle: Handle, *, fresh: bool = False) -> Status:
+        """What the scheduler says, without hosts; not asked more often than it is worth unless `fresh`."""
+        ...
+
+
+@runtime_checkable
+class Explains(Protocol):
+    """A backend that can tell what became of a host which no longer answers."""
+
+    def explain(self, handle: Handle, host: str) -> tuple[str, Sequence[str]]:
+        """The scheduler's own words about the host's machine, and the last lines of the host's log."""
+        ...
+
+
+@runtime_checkable
 class Connects(Protocol):
     """A backend that makes its own meshes instead of having the engine attach to addresses."""
 

@@ -6,6 +6,7 @@ from ..state import DEFAULT_PATH as DEFAULT_JOB_PATH
 from .base import JobTrait
 from .load import SpecJob, job_load, job_loads, load_current_job
 from .process import LocalJob, ProcessJob
+from .slurm import SlurmJob
 from .services import MeshAdminConfig, TelemetryConfig
 from .state import JobState
 
@@ -16,6 +17,7 @@ __all__ = [
     "LocalJob",
     "MeshAdminConfig",
     "ProcessJob",
+    "SlurmJob",
     "SpecJob",
     "TelemetryConfig",
     "job_load",

@@ -13,17 +13,21 @@ from pathlib import Path
 from typing import Any
 
 from ..backends.base import Backend, Connects, Controls, Handle
-from ..control import Session
+from ..bell import bell, route_to
+from ..control import Door, parse_door
 from ..errors import AllocationEndedError, DeadlineError, HostFailedError
 from ..events import Events
 from ..hosts import Host, cut_hosts
 from ..spec import JobSpec
 from ..status import Liveness, Status
 from ..units import render_duration
+from ..worker.wire import engine_environment
+from .presence import Presence
 from .progress import Progress
 from .terminal import Terminal
+from .watch import Watch, glance
 
-START_TIMEOUT_S = 120.0
+START_TIMEOUT_S = 300.0
 FIRST_POLL_S = 0.005
 SLOWEST_POLL_S = 5.0
 LEAVE_TIMEOUT_S = 5.0
@@ -43,32 +47,37 @@ class Connection:
         events: Events,
         *,
         owner: bool,
-        sleep: Callable[[float], None] = time.sleep,
+        sleep: Callable[[float], object] = bell.wait,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.client = uuid.uuid4().hex
         self.meshes: Mapping[str, Any] = {}
-        self.lost: dict[str, str] = {}
         self._backend = backend
         self._spec = spec
         self._handle = handle
-        self._events = events
-        self._owner = owner
         self._sleep = sleep
         self._clock = clock
-        self._sessions: list[Session] = []
-        self._seen: dict[str, Mapping[str, Any]] = {}
-        self._changed = threading.Condition()
-        self._terminal = Terminal() if spec.client.get("stream_logs", True) else None
+        terminal = Terminal() if spec.client.get("stream_logs", True) else None
+        self._watch = Watch(spec.name, self.client, backend, handle, events, terminal)
+        self._presence = Presence(
+            client=self.client,
+            owner=owner,
+            output=terminal is not None,
+            hear=self._watch.hear,
+        )
+        self._watch.rejoin = self._presence.rejoin
+        self._watch.pause, self._watch.clock = sleep, clock
         self._pid = os.getpid()
-        self._closed = False
 
     def join(self, deadline_s: float | None) -> None:
         """Be present: hosts see that they are wanted, and what they say is heard."""
-        if self not in _open:
+        if self in _open:
+            return
+        while True:
             self._wait_running(deadline_s)
-            self._listen()
-            _open.add(self)
+            if self._join_keepers(deadline_s):
+                _open.add(self)
+                return
 
     def open(self, deadline_s: float | None) -> Mapping[str, Any]:
         """Wait for the hosts and connect the engine to them."""
@@ -81,119 +90,94 @@ class Connection:
 
         hosts = self._wait_ready(deadline_s)
         cut = cut_hosts(self._spec.sizes, hosts)
-        shown = self._credentials(hosts)
-        self.meshes = engine.attach(cut, client=self.client, credentials=shown)
+        folder, listen = self._credentials(hosts)
+        shown = engine_environment(folder) if folder else {}
+        self.meshes = engine.attach(cut, client=self.client, credentials=shown, listen=listen)
         return self.meshes
 
-    def _credentials(self, hosts: Sequence[Host]) -> Mapping[str, str]:
-        """What this client shows to hosts that ask for a certificate; tried on the first of them."""
-        folder = self._handle.get("credentials")
-        if not folder:
-            return {}
-        from ..access import check_access
-        from ..pki import Credentials, engine_environment
+    def _credentials(self, hosts: Sequence[Host]) -> tuple[str, str]:
+        """What this client shows to hosts that ask for a certificate, and where they reach it."""
+        door = parse_door(hosts[0].control) if hosts[0].control else Door()
+        if door.credentials:
+            return door.credentials, route_to(door.machine)
+        if folder := self._handle.get("credentials", ""):
+            from ..access import check_access
+            from ..pki import Credentials
 
-        credentials = Credentials.of_folder(Path(folder))
-        check_access(credentials, hosts[0].address)
-        return engine_environment(credentials)
+            # Tried here: where orders are taken over TLS, that has been done by now.
+            check_access(Credentials.of_folder(Path(folder)), hosts[0].address)
+        return folder, "localhost"
+
+    # Waiting
 
     def _wait_running(self, deadline_s: float | None) -> None:
         progress = Progress(f"waiting for job {self._spec.name!r}", clock=self._clock)
         pause_s = FIRST_POLL_S
-        while True:
-            status = self._backend.poll(self._handle)
-            if status.liveness is Liveness.RUNNING:
-                return
-            if status.liveness is Liveness.ENDED:
-                raise AllocationEndedError(
-                    f"the allocation of job {self._spec.name!r} has ended", seen=status.reason
-                )
+        while (status := self._look()).liveness is not Liveness.RUNNING:
             progress.see(status.describe())
-            _check_deadline(self._clock(), deadline_s, progress, status)
+            _check_deadline(self._clock(), deadline_s, progress, status.describe())
             self._sleep(pause_s)
             pause_s = min(pause_s * 1.5, SLOWEST_POLL_S)
 
-    def _listen(self) -> None:
-        if not isinstance(self._backend, Controls):
-            return
-        for address in self._backend.controls(self._handle):
-            session = Session(
-                address,
-                client=self.client,
-                owner=self._owner,
-                output=self._terminal is not None,
-                hear=self._hear,
+    def _look(self) -> Status:
+        status = glance(self._backend, self._handle)
+        if status.liveness is Liveness.ENDED:
+            raise AllocationEndedError(
+                f"the allocation of job {self._spec.name!r} has ended", seen=status.reason
             )
-            self._sessions.append(session)
+        return status
 
-    def _hear(self, message: Mapping[str, Any]) -> None:
-        kind = message.get("ev")
-        if kind == "out" and self._terminal is not None:
-            if message["kind"] == "proc":  # what workers and a batch client say is for their logs
-                self._terminal.take(dict(message))
-        elif kind == "host":
-            self._saw_host(message)
-        elif kind == "proc" and message["client"] == self.client:
-            self._saw_proc(message)
-        elif kind == "closed":
-            self._saw_end()
-
-    def _saw_host(self, host: Mapping[str, Any]) -> None:
-        with self._changed:
-            before = self._seen.get(host["host"], {}).get("state")
-            self._seen[host["host"]] = host
-            self._changed.notify_all()
-        if host["state"] == "failed" and before != "failed":
-            self.lost[host["host"]] = host["reason"]
-            self._events.add("host lost", host=host["host"], detail=host["reason"])
-            if before == "ready":
-                self._tell_lost(host)
-
-    def _tell_lost(self, host: Mapping[str, Any]) -> None:
-        _say(f"host {host['host']} is lost: {host['reason']}")
-        for line in host["tail"][-5:]:
-            _say(f"  {line}")
-        self._give_up()
-
-    def _give_up(self) -> None:
-        if "milkweed.engine" in sys.modules:
-            from .. import engine
-
-            engine.give_up_on_lost_hosts()
-
-    def _saw_proc(self, message: Mapping[str, Any]) -> None:
-        detail = f"rank {message['rank']}: {message['reason']}"
-        self._events.add("proc ended", host=message["host"], detail=detail)
-        _say(f"a proc of host {message['host']} ended: {detail}")
-
-    def _saw_end(self) -> None:
-        with self._changed:
-            self._changed.notify_all()
-        if not self._closed:
-            self._closed = True
-            self._events.add("hosts ended")
-            _say(f"the hosts of job {self._spec.name!r} have ended")
-            self._give_up()
+    def _join_keepers(self, deadline_s: float | None) -> bool:
+        """Open a session with every keeper; False when the scheduler took the hosts back meanwhile."""
+        if not isinstance(self._backend, Controls):
+            return True
+        progress = Progress(f"starting hosts of job {self._spec.name!r}", clock=self._clock)
+        limit_s = deadline_s or self._clock() + START_TIMEOUT_S
+        pause_s = FIRST_POLL_S
+        while True:
+            addresses = self._backend.controls(self._handle)
+            missing = self._presence.join(addresses)
+            if addresses and not missing:
+                return True
+            if self._look().liveness is Liveness.PENDING:
+                self._presence.close(0)
+                return False
+            progress.see(f"{len(addresses) - len(missing)} of {len(addresses)} answer")
+            seen = next(iter(missing.values()), "the scheduler names no hosts yet")
+            _check_deadline(self._clock(), limit_s, progress, seen)
+            self._sleep(pause_s)
+            pause_s = min(pause_s * 1.5, 0.5)
 
     def _wait_ready(self, deadline_s: float | None) -> Sequence[Host]:
         """Wait until every host's worker serves; the first that fails ends the wait at once."""
-        if not self._sessions:
+        watch = self._watch
+        if not self._presence.sessions and not watch.seen:
             return self._backend.hosts(self._handle)
         progress = Progress(f"starting hosts of job {self._spec.name!r}", clock=self._clock)
         limit_s = deadline_s or self._clock() + START_TIMEOUT_S
-        with self._changed:
-            while not all(host["state"] == "ready" for host in self._seen.values()):
+        with watch.changed:
+            while not all(host["state"] == "ready" for host in watch.seen.values()):
                 self._raise_failed()
-                ready = sum(host["state"] == "ready" for host in self._seen.values())
-                progress.see(f"{ready} of {len(self._seen)} are ready")
-                _check_deadline(self._clock(), limit_s, progress, None)
-                self._changed.wait(0.5)
-        return self._backend.hosts(self._handle)
+                ready = sum(host["state"] == "ready" for host in watch.seen.values())
+                progress.see(f"{ready} of {len(watch.seen)} are ready")
+                _check_deadline(self._clock(), limit_s, progress, "some hosts are still starting")
+                watch.changed.wait(0.5)
+        return self._hosts()
+
+    def _hosts(self) -> list[Host]:
+        """The hosts as their keepers described them."""
+        return [
+            _make_host(self._watch.seen[label], session.node, session.address)
+            for session in self._presence.sessions
+            for label in session.labels
+        ]
 
     def _raise_failed(self) -> None:
-        if self._closed:
-            raise AllocationEndedError("the hosts ended while they were being started")
-        failed = [host for host in self._seen.values() if host["state"] == "failed"]
+        if self._watch.over is not None:
+            raise AllocationEndedError(
+                "the hosts ended while they were being started", seen=self._watch.over
+            )
+        failed = [host for host in self._watch.seen.values() if host["state"] == "failed"]
         if failed:
             first = failed[0]
             others = f" ({len(failed) - 1} more failed)" if len(failed) > 1 else ""
@@ -203,10 +187,17 @@ class Connection:
                 hint="the lines above are the end of the host's log",
             )
 
+    # Being there, and leaving
+
+    @property
+    def lost(self) -> Mapping[str, str]:
+        """Hosts that are gone, and why."""
+        return self._watch.lost
+
     @property
     def alive(self) -> bool:
         """Whether the hosts' keepers are still there."""
-        return not self._closed and os.getpid() == self._pid
+        return self._watch.over is None and os.getpid() == self._pid
 
     @property
     def usable(self) -> bool:
@@ -215,40 +206,35 @@ class Connection:
 
     def keep(self) -> None:
         """Let the hosts outlive this client."""
-        order = {"op": "keep", "idle_timeout_s": self._spec.lifetime.idle_timeout_s}
-        for session in self._sessions:
-            session.send(order)
+        idle_timeout_s = self._spec.lifetime.idle_timeout_s
+        self._presence.send({"op": "keep", "idle_timeout_s": idle_timeout_s})
 
     def close(self) -> None:
         """Leave: print what is still to be printed; procs of this client end, hosts stay if they are kept."""
         _open.discard(self)
-        self._closed = True
+        self._watch.leave()
         if os.getpid() != self._pid:
             return  # a fork of the program: the connection is its parent's
-        for session in self._sessions:
-            session.sync(LEAVE_TIMEOUT_S)
-            session.close()
-        if self._terminal is not None:
-            self._terminal.close()
+        self._presence.close(LEAVE_TIMEOUT_S)
+        if self._watch.terminal is not None:
+            self._watch.terminal.close()
+
+
+def _make_host(seen: Mapping[str, Any], node: str, control: str) -> Host:
+    mesh, _, rank = seen["host"].rpartition("/")
+    name = node or seen["host"]
+    return Host(name=name, mesh=mesh, rank=int(rank), address=seen["address"], control=control)
 
 
 def _check_deadline(
-    now_s: float, deadline_s: float | None, progress: Progress, status: Status | None
+    now_s: float, deadline_s: float | None, progress: Progress, seen: str
 ) -> None:
     if deadline_s is not None and now_s >= deadline_s:
         raise DeadlineError(
             f"the hosts were not ready after {render_duration(progress.waited_s)}",
-            seen=status.describe() if status else "some hosts are still starting",
+            seen=seen,
             hint="nothing was cancelled: call state() again to go on waiting, or kill()",
         )
-
-
-def _say(text: str) -> None:
-    try:
-        sys.stderr.write(f"milkweed: {text}\n")
-        sys.stderr.flush()
-    except (OSError, ValueError):
-        return
 
 
 def leave_all() -> None:

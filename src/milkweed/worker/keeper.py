@@ -14,12 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from .. import identity
-from . import children, warm, wire
+from . import bell, children, tls, warm, wire
 from .clients import Client, Clients
 from .fleet import Fleet
 from .lease import Lease
 
 _PR_SET_CHILD_SUBREAPER = 36
+CLIENT_PATIENCE_S = 60
+"""How long a client elsewhere may be silent before it counts as gone: a broken cable is no reason to end its procs."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -58,6 +60,7 @@ class Keeper:
             keep=start["keep"],
             idle_timeout_s=start["idle_timeout_s"],
             time_limit_s=start["time_limit_s"],
+            queued=start.get("queued", False),
         )
         self.fleet = Fleet(run, start, self.clients.broadcast)
         self.reason = ""
@@ -71,7 +74,7 @@ class Keeper:
         loop.add_signal_handler(signal.SIGCHLD, self.fleet.reap)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
-        server = await self._listen()
+        servers = await self._listen()
         self.fleet.listen_for_procs()
         self.fleet.start_hosts()
         self._start_batch()
@@ -79,14 +82,30 @@ class Keeper:
         await self._end.wait()
         watch.cancel()
         await self.fleet.stop()
-        server.close()
+        for server in servers:
+            server.close()
         self._leave()
         await self.clients.close()
         return 0
 
-    async def _listen(self) -> asyncio.Server:
+    async def _listen(self) -> list[asyncio.Server]:
+        """Take orders from this machine, and with a certificate of the job from others."""
         path = str(self.run / wire.CONTROL_SOCKET)
-        return await asyncio.start_unix_server(self._serve, path, limit=wire.MAX_LINE_BYTES)
+        limit = wire.MAX_LINE_BYTES
+        servers = [await asyncio.start_unix_server(self._serve, path, limit=limit)]
+        if control := self.start.get("control"):
+            door = tls.listen(tls.control_ports(control["port"]))
+            context = tls.make_server_context(Path(control["folder"]))
+            serve = self._serve_remote
+            servers.append(await asyncio.start_server(serve, sock=door, ssl=context, limit=limit))
+            bell.ring(self.start.get("bells", ()))
+        return servers
+
+    async def _serve_remote(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        tls.keep_alive(writer.get_extra_info("socket"), patience_s=CLIENT_PATIENCE_S)
+        await self._serve(reader, writer)
 
     def _start_batch(self) -> None:
         if batch := self.start.get("batch"):
@@ -101,6 +120,7 @@ class Keeper:
         """End this job's share of the machine."""
         if not self._end.is_set():
             self.reason = reason
+            self.clients.broadcast({"ev": "ending", "reason": reason})
             self._end.set()
 
     async def _watch_lease(self) -> None:
@@ -130,7 +150,7 @@ class Keeper:
         try:
             while line := await reader.readline():
                 self._take(client, wire.decode(line))
-        except (ConnectionError, ValueError) as error:
+        except (OSError, ValueError) as error:
             client.send({"ev": "error", "what": str(error)})
         finally:
             self._gone(client)
@@ -168,6 +188,7 @@ class Keeper:
                 "keep": self.lease.keep,
                 "stopping": self._end.is_set(),
                 "pid": os.getpid(),
+                "node": self.start.get("node", ""),
             }
         )
 

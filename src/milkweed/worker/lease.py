@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 
 OWNER_GRACE_S = 30.0
 """How long hosts wait for the client that started them to connect for the first time."""
+QUEUED_OWNER_GRACE_S = 300.0
+"""The same, for hosts that came at a moment nobody knew beforehand."""
 
 
 @dataclass
@@ -17,13 +19,15 @@ class Lease:
     idle_timeout_s: float
     time_limit_s: float | None = None
     batch: bool = False
+    queued: bool = False
+    """They took a queue to get: they wait for their first client, however long it takes to come."""
     born_s: float = field(default_factory=time.monotonic)
     owner_seen: bool = False
     owner_lost: bool = False
     idle_since_s: float | None = None
 
     def __post_init__(self) -> None:
-        self.idle_since_s = self.born_s
+        self.idle_since_s = None if self.queued else self.born_s
 
     def saw_client(self, *, owner: bool) -> None:
         """A client has connected."""
@@ -47,8 +51,9 @@ class Lease:
         if not self.keep:
             if self.owner_lost:
                 return "its owner is gone"
-            if not self.owner_seen and now_s - self.born_s > OWNER_GRACE_S:
-                return f"its owner did not connect within {OWNER_GRACE_S:.0f} s"
+            grace_s = QUEUED_OWNER_GRACE_S if self.queued else OWNER_GRACE_S
+            if not self.owner_seen and now_s - self.born_s > grace_s:
+                return f"its owner did not connect within {grace_s:.0f} s"
             return ""
         idle_s = now_s - (self.idle_since_s if self.idle_since_s is not None else now_s)
         if clients == 0 and idle_s >= self.idle_timeout_s:

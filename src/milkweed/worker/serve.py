@@ -14,6 +14,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+from . import tls
 from .wire import PATH_ENV
 
 _PR_SET_PDEATHSIG = 1
@@ -83,10 +84,15 @@ def _choose_address(host: Mapping[str, Any]) -> tuple[str, str]:
     """What the engine serves and what clients dial; a port is taken here, never chosen beforehand."""
     if host["transport"] == "ipc":
         return host["address"], host["address"]
-    listener = socket.create_server(("127.0.0.1", 0))
+    name = host.get("name")
+    listener = tls.listen(tls.engine_ports(host["port"])) if name else _listen_here()
     port = listener.getsockname()[1]
-    scheme = host["transport"]
-    return f"{scheme}://localhost:fd{listener.detach()}", f"{scheme}://localhost:{port}"
+    base = f"{host['transport']}://{name or 'localhost'}"
+    return f"{base}:fd{listener.detach()}", f"{base}:{port}"
+
+
+def _listen_here() -> socket.socket:
+    return socket.create_server(("127.0.0.1", 0))
 
 
 def run_proc() -> int:

@@ -16,6 +16,8 @@ FORK_FIFO = "fork"
 PROC_FOLDER = "p"
 SOCKET_FOLDER = "s"
 LOG_FOLDER = "logs"
+TLS_FOLDER = "tls"
+LOCK_FILE = "lock"
 
 RUN_ENV = "MILKWEED_RUN"
 HOST_ENV = "MILKWEED_HOST"
@@ -31,6 +33,17 @@ LAUNCHER = (
     'f="$MILKWEED_RUN/p/$$"; mkfifo -m 600 "$f" && echo "$$" >"$MILKWEED_RUN/fork" && read -r c <"$f"; '
     'case "$c" in s*) kill -"${c#s}" $$ ;; esac; exit "${c:-1}"'
 )
+
+
+def part_file(part: str) -> str:
+    """The file in a job's folder that tells the hosts of one part what they are."""
+    return f"part-{part}.json"
+
+
+def engine_environment(folder: str) -> dict[str, str]:
+    """Tell the engine's `tls` transport where the files are: paths, never secrets."""
+    names = {"CERT": "tls.crt", "KEY": "tls.key", "CA": "ca.crt"}
+    return {f"HYPERACTOR_TLS_{word}": f"{folder}/{name}" for word, name in names.items()}
 
 
 def encode(message: Mapping[str, Any]) -> bytes:

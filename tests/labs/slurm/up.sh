@@ -92,6 +92,7 @@ SlurmdParameters=config_overrides
 ReturnToService=2
 SlurmctldTimeout=30
 SlurmdTimeout=${SLURMD_TIMEOUT:-20}
+MessageTimeout=${MESSAGE_TIMEOUT:-10}
 KillWait=${KILL_WAIT:-5}
 InactiveLimit=0
 MinJobAge=${MIN_JOB_AGE:-300}

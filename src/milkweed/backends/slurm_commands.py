@@ -1,0 +1,141 @@
+"""Running Slurm's own commands, and asking for the queue no more often than it is worth."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import shutil
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from ..errors import BackendError, UnreachableError
+from .slurm_nodes import NodeRow, make_sinfo, parse_sinfo
+from .slurm_text import (
+    MINIMUM_VERSION,
+    JobRow,
+    is_unreachable,
+    make_env,
+    make_squeue,
+    parse_squeue,
+    parse_version,
+)
+
+_T = TypeVar("_T")
+TIMEOUT_S = 30.0
+SLOWEST_S = 10.0
+"""The longest pause between two looks at the queue."""
+_PACE = 0.1
+"""After waiting for t seconds without a change, look again after this share of t."""
+
+
+def run(argv: Sequence[str], *, text: str = "", timeout_s: float = TIMEOUT_S) -> str:
+    """Run a command of Slurm; UnreachableError when its controller did not answer."""
+    try:
+        done = subprocess.run(
+            argv,
+            input=text,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=timeout_s,
+            env=make_env(_environment()),
+            check=False,
+        )
+    except FileNotFoundError as error:
+        raise BackendError(
+            f"there is no {argv[0]} here: Slurm's commands are not on PATH",
+            hint="run this on a login node of the cluster, or load its Slurm module first",
+        ) from error
+    except subprocess.TimeoutExpired as error:
+        raise UnreachableError(
+            "Slurm's controller did not answer", seen=f"{argv[0]}: nothing within {timeout_s:g} s"
+        ) from error
+    if done.returncode == 0:
+        return done.stdout
+    seen = f"{argv[0]}: {done.stderr.strip() or f'exit code {done.returncode}'}"
+    if is_unreachable(done.stderr):
+        raise UnreachableError("Slurm's controller did not answer", seen=seen)
+    raise BackendError("Slurm refused", seen=seen)
+
+
+def _environment() -> dict[str, str]:
+    """What a job may inherit: not the place of a program that itself runs in a job, nor our own words."""
+    ours = ("MILKWEED_", "SLURM_", "SLURMD_", "PMI_", "PMIX_")
+    kept = {"SLURM_CONF", "SLURM_JWT", "SLURM_CLUSTERS", "MILKWEED_HOME"}
+    return {
+        key: value for key, value in os.environ.items() if key in kept or not key.startswith(ours)
+    }
+
+
+def check_version() -> None:
+    """Refuse to work without Slurm, or with one that lacks what the script needs."""
+    if shutil.which("sbatch") is None:
+        run(["sbatch", "--version"])
+    version = parse_version(run(["sbatch", "--version"]))
+    if version < MINIMUM_VERSION:
+        shown, least = (".".join(f"{n:02d}" for n in v) for v in (version, MINIMUM_VERSION))
+        raise BackendError(f"this is Slurm {shown}, and milkweed needs {least} or newer")
+
+
+def load_nodes() -> list[NodeRow]:
+    """The cluster's nodes and partitions."""
+    return _parsed("sinfo", lambda: parse_sinfo(run(make_sinfo())))
+
+
+def _parsed(command: str, read: Callable[[], _T]) -> _T:
+    try:
+        return read()
+    except ValueError as error:
+        raise UnreachableError(f"what {command} printed cannot be read", seen=str(error)) from error
+
+
+class Queue:
+    """This user's jobs, read at most once for everybody who waits in this process."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._rows: list[JobRow] = []
+        self._read_s = self._changed_s = float("-inf")
+        self._error: UnreachableError | None = None
+        self.queries = 0
+
+    def rows(self, max_age_s: float | None = None) -> list[JobRow]:
+        """The jobs; not older than asked for, or than it is worth after waiting so long."""
+        with self._lock:
+            now_s = self._clock()
+            pace_s = min(SLOWEST_S, max(0.02, (now_s - self._changed_s) * _PACE))
+            if now_s - self._read_s >= (pace_s if max_age_s is None else max_age_s):
+                self._read()
+            if self._error is not None:
+                raise self._error
+            return self._rows
+
+    def _read(self) -> None:
+        self.queries += 1
+        try:
+            rows = _parsed("squeue", lambda: parse_squeue(run(make_squeue(getpass.getuser()))))
+        except UnreachableError as error:
+            self._error = error
+        else:
+            if _gist(rows) != _gist(self._rows):
+                self._changed_s = self._clock()
+            self._rows, self._error = rows, None
+        self._read_s = self._clock()
+
+    def wake(self) -> None:
+        """Something happened: look soon, and often."""
+        with self._lock:
+            self._read_s = float("-inf")
+            self._changed_s = self._clock()
+
+
+def _gist(rows: list[JobRow]) -> list[tuple[object, ...]]:
+    """What is worth looking again for: the time that is left changes all the time."""
+    return [(row.job_id, row.state, row.nodes) for row in rows]
+
+
+queue = Queue()

@@ -1,0 +1,97 @@
+"""What `sinfo` tells about partitions and their nodes."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from .slurm_records import make_format, or_empty, parse_records
+from .slurm_time import parse_clock
+
+_FIELDS = ("%N", "%n", "%o", "%P", "%a", "%l", "%s", "%T", "%c", "%m", "%G", "%f", "%E")
+SINFO_FORMAT = make_format("node", *_FIELDS)
+
+_GPU = re.compile(r"gpu(?::[^:,()]+)*?:(\d+)(?:\([^()]*\))?")
+_USABLE = frozenset({"allocated", "completing", "idle", "mixed", "planned", "reserved"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeRow:
+    """One node in one partition; a node of two partitions has two rows."""
+
+    name: str
+    hostname: str
+    address: str
+    partition: str
+    partition_up: bool
+    default: bool
+    """Whether jobs without a partition go to this one."""
+    max_time_s: float | None
+    """None when the partition has no limit."""
+    min_nodes: int
+    max_nodes: int | None
+    state: str
+    """As Slurm writes it, with its marks: `idle`, `down*`, `drained`."""
+    cpus: int
+    memory_mb: int
+    gpus: int
+    gres: str
+    features: tuple[str, ...]
+    reason: str
+
+    @property
+    def usable(self) -> bool:
+        """Whether the node can be given to a job without an administrator's help."""
+        return self.state.rstrip("*~#!%$@^-+").lower() in _USABLE and "*" not in self.state
+
+
+def make_sinfo() -> list[str]:
+    """The command that prints one record for each node and partition, hidden ones too."""
+    return ["sinfo", "-N", "-h", "-a", "-o", SINFO_FORMAT]
+
+
+def parse_sinfo(text: str) -> list[NodeRow]:
+    """Read what `make_sinfo` prints; ValueError names what cannot be read."""
+    return [_parse_node(fields) for fields in parse_records(text, "node", len(_FIELDS))]
+
+
+def _parse_node(fields: list[str]) -> NodeRow:
+    (name, hostname, address, partition, available, limit, size, state, cpus, memory, gres) = (
+        fields[:11]
+    )
+    features, reason = fields[11:]
+    try:
+        low, high = _parse_size(size)
+        return NodeRow(
+            name=name,
+            hostname=hostname,
+            address=address,
+            partition=partition.removesuffix("*"),
+            partition_up=available == "up",
+            default=partition.endswith("*"),
+            max_time_s=parse_clock(limit),
+            min_nodes=low,
+            max_nodes=high,
+            state=state,
+            cpus=int(cpus.rstrip("+")),
+            memory_mb=int(memory.rstrip("+")),
+            gpus=_count_gpus(gres),
+            gres=or_empty(gres),
+            features=tuple(feature for feature in or_empty(features).split(",") if feature),
+            reason=or_empty(reason),
+        )
+    except ValueError as error:
+        raise ValueError(f"a node that cannot be read: {'|'.join(fields)!r}: {error}") from error
+
+
+def _parse_size(text: str) -> tuple[int, int | None]:
+    """`1-infinite`, `2-8`, `1`: how many nodes a job of the partition may have."""
+    low, _, high = text.partition("-")
+    if high:
+        return int(low), None if high == "infinite" else int(high)
+    return (1, None) if low == "infinite" else (int(low), int(low))
+
+
+def _count_gpus(gres: str) -> int:
+    """How many GPUs `gpu:a100:4(S:0-1),gpu:2` has in all."""
+    return sum(int(match[1]) for match in _GPU.finditer(gres))

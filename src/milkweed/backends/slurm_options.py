@@ -1,0 +1,55 @@
+"""The keys that a job's `slurm:` block may have."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+
+from ..options import OptionField, OptionTable
+
+ON_INTERRUPT = ("ask", "keep", "cancel")
+
+_SHAPE = {
+    "partition": OptionField("text", "The partition; else the cluster's default one."),
+    "account": OptionField("text", "The account to charge."),
+    "qos": OptionField("text", "The quality of service."),
+    "constraint": OptionField("text", "Features that every node must have."),
+    "ntasks_per_node": OptionField(
+        "int", "How many tasks each host's share is counted as.", minimum=1, default=1
+    ),
+    "cpus_per_task": OptionField("int", "CPUs for each of them.", minimum=1),
+    "gpus_per_node": OptionField("int", "GPUs of each host.", minimum=0),
+    "mem": OptionField("text", "Memory of each host, as Slurm writes it: 64G, or megabytes."),
+    "exclusive": OptionField("bool", "Share nodes with nobody.", default=True),
+    "slurm_args": OptionField("texts", "More options of sbatch, as they are."),
+}
+MESH_OPTIONS: OptionTable = MappingProxyType(dict(_SHAPE))
+"""What a mesh may say for itself, in `slurm: {meshes: {trainers: …}}`."""
+
+SLURM_OPTIONS: OptionTable = MappingProxyType(
+    {
+        **_SHAPE,
+        "meshes": OptionField("data", "The same keys for single meshes, by name."),
+        "time_limit": OptionField("text", "As Slurm writes it: 90, 1:30:00, 2-12; or 90m, 12h."),
+        "monarch_port": OptionField(
+            "int", "The first of the 64 ports that hosts listen on.", minimum=1, default=22222
+        ),
+        "python_exe": OptionField(
+            "text", "The Python of the hosts; `python` is this very one where a host has it.",
+            default="python",
+        ),
+        "log_dir": OptionField("text", "Where the hosts' logs are kept; else they go with the job."),
+        "start_timeout": OptionField(
+            "duration", "How long to wait for the hosts; the job stays in the queue.", client=True
+        ),
+        "stream_logs": OptionField(
+            "bool", "Show what the hosts print, as they print it.", default=True, client=True
+        ),
+        "on_interrupt": OptionField(
+            "text",
+            "What Ctrl-C does with a job that waits in the queue.",
+            choices=ON_INTERRUPT,
+            default="ask",
+            client=True,
+        ),
+    }
+)

@@ -1,0 +1,196 @@
+"""What is handed to sbatch: arguments, which need no quoting, and a script that starts the keepers."""
+
+from __future__ import annotations
+
+import functools
+import io
+import json
+import shlex
+import sys
+import zipfile
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .slurm_shape import Part, Shape
+from .slurm_text import Mark, render_mark
+from .slurm_time import render_time_limit
+
+DEFAULT_PYTHON = "python"
+_END = "MILKWEED_INVITATION"
+
+# Reads the invitation that Slurm passes to every task, and hands over to the worker: the one of the client
+# where the machine sees its files, else the copy that came along.
+LOADER = """
+import base64, json, os, sys, tempfile
+invitation = json.load(sys.stdin)
+path = invitation["source"]
+if not os.path.isfile(path + "/milkweed/worker/remote.py"):
+    fd, path = tempfile.mkstemp(suffix=".zip", prefix="milkweed-")
+    os.write(fd, base64.b64decode(invitation["worker"]))
+    os.close(fd)
+sys.path.insert(0, path)
+from milkweed.worker.remote import main
+code = main(invitation)
+sys.stderr.flush()
+os._exit(code)
+""".strip()
+
+# Settings of the batch step that a step of one task per node must not inherit.
+_UNSET = (
+    *("SLURM_CPUS_PER_TASK", "SLURM_NTASKS_PER_NODE", "SLURM_MEM_PER_NODE", "SLURM_MEM_PER_CPU"),
+    *("SLURM_MEM_PER_GPU", "SLURM_DISTRIBUTION", "SLURM_CPU_BIND", "SLURM_EXACT"),
+    *("SLURM_TRES_PER_TASK", "SLURM_GPUS_PER_TASK", "SLURM_NTASKS_PER_GPU", "SLURM_NTASKS"),
+    *("SLURM_NPROCS", "SLURM_THREADS_PER_CORE", "SLURM_HINT", "SLURM_EXCLUSIVE"),
+)
+
+# One keeper per node, which sees all that the job has there; a node that is lost takes no other with it.
+_SRUN = (
+    *("--ntasks-per-node=1", "--distribution=block", "--overlap", "--mem=0", "--cpu-bind=none"),
+    *("--no-kill", "--kill-on-bad-exit=0", "--wait=0", "--unbuffered", "--label", "--mpi=none"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Submission:
+    """All that a submission is made of."""
+
+    apply_id: str
+    name: str
+    generation: int
+    first: int
+    """The number of its first component."""
+    parts: tuple[Part, ...]
+    folder: str
+    logs: str
+    python: str = DEFAULT_PYTHON
+    client: tuple[str, ...] = ()
+    """In batch mode, the command line of the client."""
+    state_path: str = ""
+    cwd: str = "/"
+
+    def part_name(self, number: int) -> str:
+        """How a part is called in files: generation and component."""
+        return f"{self.generation}.{self.first + number}"
+
+
+def render_arguments(submission: Submission) -> list[str]:
+    """The arguments of sbatch; components are set apart by a colon."""
+    arguments = ["sbatch", "--parsable"]
+    for number, part in enumerate(submission.parts):
+        component = submission.first + number
+        mark = Mark(submission.apply_id, submission.generation, component, submission.name)
+        if number:
+            arguments.append(":")
+        arguments += [
+            f"--job-name={submission.name}",
+            f"--comment={render_mark(mark)}",
+            f"--nodes={len(part.hosts)}",
+            *render_shape(part.shape),
+        ]
+        if not number:
+            arguments += ["--no-kill", "--output=/dev/null", "--input=/dev/null"]
+    return arguments
+
+
+def render_shape(shape: Shape) -> list[str]:
+    """What one component asks for each of its hosts."""
+    gpus = f"{shape.gpu_type}:{shape.gpus}" if shape.gpu_type else shape.gpus
+    said = {
+        "partition": shape.partition,
+        "account": shape.account,
+        "qos": shape.qos,
+        "constraint": shape.constraint,
+        "time": None if shape.time_limit_s is None else render_time_limit(shape.time_limit_s),
+        "ntasks-per-node": shape.ntasks_per_node,
+        "cpus-per-task": shape.cpus_per_task,
+        "gpus-per-node": gpus if shape.gpus else None,
+        "mem": None if shape.memory_mb is None else f"{shape.memory_mb}M",
+        "tmp": None if shape.disk_mb is None else f"{shape.disk_mb}M",
+    }
+    arguments = [f"--{key}={value}" for key, value in said.items() if value is not None]
+    return [*arguments, *(["--exclusive"] if shape.exclusive else []), *shape.arguments]
+
+
+def render_script(submission: Submission) -> str:
+    """The batch script: start a keeper on every node, and in batch mode the client beside them."""
+    lines = [
+        "#!/bin/sh",
+        f"# milkweed: job {submission.name}, allocation {submission.apply_id}",
+        "umask 077",
+        f"unset {' '.join(_UNSET)}",
+        f"logs={shlex.quote(submission.logs)}",
+        'if [ -w "$logs" ]; then exec >>"$logs/slurm.log" 2>&1; fi',
+        *_render_python(submission.python),
+        f"loader={shlex.quote(LOADER)}",
+    ]
+    for number in range(len(submission.parts)):
+        lines += _render_keepers(submission, number)
+    lines += _render_client(submission) if submission.client else ["wait"]
+    return "\n".join(lines) + "\n"
+
+
+def _render_python(python: str) -> list[str]:
+    """`python` is the client's own where the node has it: a virtual environment need not be active."""
+    if python != DEFAULT_PYTHON:
+        return [f"python={shlex.quote(python)}"]
+    own = shlex.quote(sys.executable)
+    return [f"python={own}", f'[ -x "$python" ] || python={DEFAULT_PYTHON}']
+
+
+def _render_keepers(submission: Submission, number: int) -> list[str]:
+    several = len(submission.parts) > 1
+    count = f"$SLURM_JOB_NUM_NODES{f'_HET_GROUP_{number}' if several else ''}"
+    group = [f"--het-group={number}"] if several else []
+    words = ["srun", *group, f'--nodes="{count}"', f'--ntasks="{count}"', *_SRUN]
+    invitation = json.dumps(make_invitation(submission, number))
+    return [
+        f"""{" ".join(words)} "$python" -c "$loader" <<'{_END}' &""",
+        invitation,
+        _END,
+    ]
+
+
+def make_invitation(submission: Submission, number: int) -> Mapping[str, Any]:
+    """What Slurm carries to every node: no secret is in it."""
+    return {
+        "apply_id": submission.apply_id,
+        "part": submission.part_name(number),
+        "folder": submission.folder,
+        "index_env": "SLURM_PROCID",
+        "node_env": "SLURMD_NODENAME",
+        "source": str(Path(__file__).parents[2]),
+        "worker": pack_worker(),
+    }
+
+
+def _render_client(submission: Submission) -> list[str]:
+    """When the client ends, so does the job, with its exit code; Slurm ends the keepers."""
+    folder = shlex.quote(submission.folder)
+    return [
+        f"cd {shlex.quote(submission.cwd)} || exit 1",
+        f"MILKWEED_STATE={shlex.quote(submission.state_path)}",
+        "export MILKWEED_STATE",
+        f'{_join(submission.client)} </dev/null >>"$logs/client.log" 2>&1',
+        "code=$?",
+        f"printf '%s\\n' \"$code\" >{folder}/exit",
+        'exit "$code"',
+    ]
+
+
+def _join(words: Sequence[str]) -> str:
+    return shlex.join(words)
+
+
+@functools.cache
+def pack_worker() -> str:
+    """The worker's own source, for machines that do not see ours: nothing else of milkweed is needed there."""
+    package = Path(__file__).parents[1]
+    files = [package / "__init__.py", package / "identity.py", *sorted(package.glob("worker/*.py"))]
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        for file in files:
+            archive.write(file, str(Path("milkweed") / file.relative_to(package)))
+    return b64encode(packed.getvalue()).decode()

@@ -1,0 +1,167 @@
+"""From a declaration to what is asked of Slurm: meshes of one shape share a component."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ..errors import SpecError
+from ..options import check_options
+from ..spec import JobSpec, MeshSpec, suggest
+from ..units import parse_size
+from .slurm_check import Component
+from .slurm_options import MESH_OPTIONS
+from .slurm_time import parse_time_limit
+
+_MIB = 2**20
+
+MANAGED = {
+    "-J": "job_name", "--job-name": "job_name", "-N": "meshes", "--nodes": "meshes",
+    "-n": "meshes", "--ntasks": "meshes", "--ntasks-per-node": "ntasks_per_node",
+    "--comment": "", "-a": "", "--array": "", "--wrap": "", "-o": "log_dir", "--output": "log_dir",
+    "-e": "log_dir", "--error": "log_dir", "-i": "", "--input": "", "--parsable": "",
+    "-W": "", "--wait": "", "--test-only": "", "-V": "", "--version": "", "-h": "", "--help": "",
+    "-t": "time_limit", "--time": "time_limit", "-p": "partition", "--partition": "partition",
+    "-A": "account", "--account": "account", "-q": "qos", "--qos": "qos", "--exclusive": "exclusive",
+    "-C": "constraint", "--constraint": "constraint", "--mem": "mem", "-c": "cpus_per_task",
+    "--cpus-per-task": "cpus_per_task", "--gpus-per-node": "gpus_per_node", ":": "",
+    "-k": "", "--no-kill": "", "-D": "", "--chdir": "", "--export": "", "--export-file": "",
+}  # fmt: skip
+"""Arguments of sbatch that milkweed sets itself, and the parameter that sets them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """What one component asks of Slurm for each of its hosts."""
+
+    partition: str | None = None
+    account: str | None = None
+    qos: str | None = None
+    constraint: str | None = None
+    time_limit_s: float | None = None
+    ntasks_per_node: int = 1
+    cpus_per_task: int | None = None
+    gpus: int | None = None
+    gpu_type: str | None = None
+    memory_mb: int | None = None
+    disk_mb: int | None = None
+    exclusive: bool = True
+    arguments: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """One component: a shape, and the hosts that have it, in the order of Slurm's nodes."""
+
+    shape: Shape
+    hosts: tuple[tuple[str, int], ...]
+    """Mesh and rank of each."""
+
+    @property
+    def meshes(self) -> list[str]:
+        """The meshes it has hosts of."""
+        return list(dict.fromkeys(mesh for mesh, _rank in self.hosts))
+
+
+def make_parts(spec: JobSpec) -> list[Part]:
+    """Cut a job into components: one when all hosts are alike."""
+    parts: dict[Shape, list[tuple[str, int]]] = {}
+    for mesh in spec.meshes:
+        shape = make_shape(spec, mesh)
+        parts.setdefault(shape, []).extend((mesh.name, rank) for rank in range(mesh.hosts))
+    return [Part(shape=shape, hosts=tuple(hosts)) for shape, hosts in parts.items()]
+
+
+def make_shape(spec: JobSpec, mesh: MeshSpec) -> Shape:
+    """What a host of a mesh needs: the mesh's own words, then the job's."""
+    said = {**spec.options, **mesh_options(spec).get(mesh.name, {})}
+    wants = mesh.resources
+    memory = wants.memory_bytes if wants.memory_bytes is not None else _memory(said.get("mem"))
+    return Shape(
+        partition=said.get("partition"),
+        account=said.get("account"),
+        qos=said.get("qos"),
+        constraint=said.get("constraint"),
+        time_limit_s=_time_limit(spec, said),
+        ntasks_per_node=said.get("ntasks_per_node", 1),
+        cpus_per_task=wants.cpus if wants.cpus is not None else said.get("cpus_per_task"),
+        gpus=wants.gpus if wants.gpus is not None else said.get("gpus_per_node"),
+        gpu_type=wants.gpu_type,
+        memory_mb=None if memory is None else -(-memory // _MIB),
+        disk_mb=None if wants.disk_bytes is None else -(-wants.disk_bytes // _MIB),
+        exclusive=said.get("exclusive", True),
+        arguments=_arguments(said.get("slurm_args", ())),
+    )
+
+
+def mesh_options(spec: JobSpec) -> dict[str, dict[str, Any]]:
+    """The block's own words for single meshes, checked."""
+    given: Mapping[str, Any] = spec.options.get("meshes") or {}
+    found: dict[str, dict[str, Any]] = {}
+    for name, words in given.items():
+        if name not in spec.sizes:
+            raise SpecError(
+                f"slurm.meshes: {name!r} is not a mesh of this job", hint=suggest(name, spec.sizes)
+            )
+        found[name] = check_options(MESH_OPTIONS, words, where=f"slurm.meshes.{name}")[0]
+    return found
+
+
+def _time_limit(spec: JobSpec, said: Mapping[str, Any]) -> float | None:
+    if (text := said.get("time_limit")) is not None:
+        return parse_time_limit(text, field="time_limit")
+    return spec.lifetime.time_limit_s
+
+
+def _memory(text: str | int | None) -> int | None:
+    """Bytes of `64G`; Slurm reads a bare number as megabytes, and its G is 2**30."""
+    if text is None:
+        return None
+    word = str(text).strip()
+    if word.isdecimal():
+        return int(word) * _MIB
+    short = word.upper().removesuffix("B").removesuffix("I")
+    return parse_size(f"{short}i" if short[-1:] in set("KMGT") else word, field="mem")
+
+
+def _arguments(given: Sequence[str]) -> tuple[str, ...]:
+    """Refuse what would be lost, or would change what milkweed sets; nothing is dropped silently."""
+    for word in given:
+        name = word.partition("=")[0]
+        short = name[:2] if name[:1] == "-" and name[1:2] != "-" else name
+        if name in MANAGED or short in MANAGED:
+            parameter = MANAGED.get(name) or MANAGED.get(short)
+            hint = f"use the parameter {parameter}" if parameter else "milkweed sets it itself"
+            raise SpecError(f"slurm_args: {word!r} cannot be given here", hint=hint)
+        if "\0" in word or "\n" in word:
+            raise SpecError(f"slurm_args: {word!r} has a character that no argument may have")
+    if given and not given[0].startswith("-"):
+        raise SpecError(
+            f"slurm_args: {given[0]!r} is not an option of sbatch",
+            hint='write options as sbatch has them: ["--reservation=mine", "--mail-type=END"]',
+        )
+    return tuple(given)
+
+
+def make_components(parts: Sequence[Part]) -> list[Component]:
+    """The parts as they are compared with what the cluster has."""
+    return [
+        Component(
+            hosts=len(part.hosts),
+            partition=part.shape.partition,
+            ntasks_per_node=part.shape.ntasks_per_node,
+            cpus_per_task=part.shape.cpus_per_task,
+            gpus_per_node=part.shape.gpus,
+            memory_mb=part.shape.memory_mb,
+            time_limit_s=part.shape.time_limit_s,
+            constraint=part.shape.constraint,
+            field="meshes." + ", ".join(part.meshes),
+        )
+        for part in parts
+    ]
+
+
+def without_time(shape: Shape) -> Shape:
+    """The shape of hosts that join later: the time limit of what they join is what is left of it."""
+    return replace(shape, time_limit_s=None)

@@ -1,0 +1,140 @@
+"""What the keepers of a part are told, and the certificates they show: files in the job's own folder."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ..bell import bell, route_to
+from ..errors import AccessError
+from ..pki import (
+    Authority,
+    ensure_private_folder,
+    load_authority,
+    make_authority,
+    save_authority,
+    save_credentials,
+)
+from ..spec import JobSpec
+from ..state import save_private
+from ..worker import wire
+from .base import Request
+from .slurm_nodes import NodeRow
+from .slurm_shape import Part
+
+NAMES_PER_CERTIFICATE = 200
+"""A certificate is sent at every connection, so a large cluster needs several."""
+KEY_FOLDER = "tls"
+
+
+def ensure_authority(folder: Path, apply_id: str) -> Authority:
+    """The job's own certificate authority, made once."""
+    keys = folder / KEY_FOLDER
+    with contextlib.suppress(AccessError):
+        return load_authority(keys)
+    authority = make_authority(apply_id, days=365)
+    save_authority(keys, authority)
+    return authority
+
+
+def make_start(
+    request: Request, folder: Path, logs: Path, rows: Sequence[NodeRow]
+) -> dict[str, Any]:
+    """What is the same for every part of an allocation."""
+    spec = request.spec
+    return {
+        "apply_id": request.apply_id,
+        "keep": request.keep or bool(request.client_script),
+        "idle_timeout_s": spec.lifetime.idle_timeout_s,
+        "time_limit_s": None,
+        "queued": True,
+        "cwd": os.getcwd(),
+        "logs": str(logs),
+        "credentials": str(folder / KEY_FOLDER / "client"),
+        "record_folder": str(folder),
+        "port": spec.options.get("monarch_port", 22222),
+        "addresses": {row.name: row.address or row.hostname or row.name for row in rows},
+        "bells": _bells(rows),
+        "batch": None,
+    }
+
+
+def _bells(rows: Sequence[NodeRow]) -> list[list[str | int]]:
+    """Where new hosts can wake this client."""
+    with contextlib.suppress(OSError):
+        for row in rows[:1]:
+            if (port := bell.open()) and (address := route_to(row.address or row.name)):
+                return [[address, port]]
+    return []
+
+
+def save_part(
+    start: Mapping[str, Any],
+    spec: JobSpec,
+    part: Part,
+    name: str,
+    *,
+    authority: Authority,
+    rows: Sequence[NodeRow],
+) -> None:
+    """Write one part's file, and certificates for every node it might get."""
+    folder = Path(start["record_folder"])
+    wanted = [row for row in rows if part.shape.partition in {None, row.partition}]
+    envs = {mesh.name: spec.mesh_env(mesh) for mesh in spec.meshes}
+    data = {
+        **start,
+        "first": name.endswith(".0"),
+        "hosts": [{"mesh": mesh, "rank": rank, "env": envs[mesh]} for mesh, rank in part.hosts],
+        "released": [],
+        "certificates": _issue(authority, folder / KEY_FOLDER, name, wanted or rows),
+    }
+    _save(folder / wire.part_file(name), data)
+
+
+def _save(path: Path, data: Mapping[str, Any]) -> None:
+    save_private(path, json.dumps(data).encode(), what="what the hosts are told")
+
+
+def _issue(
+    authority: Authority, keys: Path, part: str, rows: Sequence[NodeRow]
+) -> list[dict[str, Any]]:
+    nodes = {row.name: row for row in rows}
+    names = sorted(nodes)
+    found: list[dict[str, Any]] = []
+    for at in range(0, len(names), NAMES_PER_CERTIFICATE):
+        group = names[at : at + NAMES_PER_CERTIFICATE]
+        leaf = authority.issue([name for node in group for name in _names(nodes[node])])
+        folder = keys / f"host-{part}-{at // NAMES_PER_CERTIFICATE}"
+        save_credentials(folder, leaf, authority.cert_pem)
+        found.append({"folder": str(folder), "nodes": group})
+    return found
+
+
+def _names(row: NodeRow) -> list[str]:
+    return list(dict.fromkeys(filter(None, (row.address, row.hostname, row.name))))
+
+
+def ensure_client(folder: Path, address: str) -> Path:
+    """A certificate for a client that hosts reach at an address; one for each address it was ever at."""
+    keys = folder / KEY_FOLDER
+    place = keys / f"client-{address.replace(':', '_')}"
+    if not (place / "tls.crt").exists():
+        authority = load_authority(keys)
+        leaf = authority.issue([address, socket.gethostname()])
+        ensure_private_folder(place)
+        save_credentials(place, leaf, authority.cert_pem)
+    return place
+
+
+def load_parts(folder: Path, generation: int) -> dict[int, dict[str, Any]]:
+    """The parts of a generation by component, as they were written."""
+    found: dict[int, dict[str, Any]] = {}
+    for path in folder.glob(wire.part_file(f"{generation}.*")):
+        component = path.name.removesuffix(".json").rpartition(".")[2]
+        found[int(component)] = json.loads(path.read_bytes())
+    return found

@@ -1,0 +1,92 @@
+"""A client's sessions with the keepers of an allocation: joining them all, and noticing which are gone."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from ..control import Session
+from ..errors import DeadlineError, UnreachableError
+
+Message = Mapping[str, Any]
+_AT_ONCE = 32
+
+
+class Presence:
+    """Sessions by the address of their keeper."""
+
+    def __init__(
+        self, *, client: str, owner: bool, output: bool, hear: Callable[[Session, Message], None]
+    ) -> None:
+        self._client = client
+        self._owner = owner
+        self._output = output
+        self._hear = hear
+        self._lock = threading.Lock()
+        self._sessions: dict[str, Session] = {}
+
+    @property
+    def sessions(self) -> list[Session]:
+        """Those that are open."""
+        with self._lock:
+            return list(self._sessions.values())
+
+    def join(self, addresses: Sequence[str]) -> dict[str, str]:
+        """Open a session with every keeper that answers; those that do not, and why."""
+        wanted = [address for address in addresses if address not in self._sessions]
+        if len(wanted) <= 1:
+            tried = [self._try(address) for address in wanted]
+        else:
+            with ThreadPoolExecutor(min(_AT_ONCE, len(wanted))) as pool:
+                tried = list(pool.map(self._try, wanted))
+        return {
+            address: why for address, why in zip(wanted, tried, strict=True) if why is not None
+        }
+
+    def _try(self, address: str) -> str | None:
+        try:
+            self._open(address)
+        except (UnreachableError, DeadlineError) as error:
+            return error.seen or error.what
+        return None
+
+    def _open(self, address: str) -> None:
+        session = Session(
+            address, client=self._client, owner=self._owner, output=self._output, hear=self._hear
+        )
+        with self._lock:
+            self._sessions[address] = session
+        session.start()
+
+    def rejoin(self, session: Session) -> bool:
+        """Try once to open a session again that broke; whoever it is has not been told yet."""
+        return self._try(session.address) is None
+
+    def drop(self, session: Session) -> None:
+        """Forget a session that has ended."""
+        with self._lock:
+            if self._sessions.get(session.address) is session:
+                del self._sessions[session.address]
+
+    def send(self, message: Message) -> None:
+        """Send an order to all; a keeper that is gone is noticed elsewhere."""
+        for session in self.sessions:
+            try:
+                session.send(message)
+            except UnreachableError:
+                continue
+
+    def close(self, timeout_s: float) -> None:
+        """Leave them all, after everything they printed so far was heard."""
+        deadline_s = time.monotonic() + timeout_s
+        sessions = self.sessions
+        for session in sessions:
+            session.ask_sync()
+        for session in sessions:
+            session.wait_synced(deadline_s - time.monotonic())
+            session.close()
+        with self._lock:
+            self._sessions.clear()

@@ -1,0 +1,163 @@
+"""What a client hears of its hosts: who is ready, who is lost and why, and when all of it is over."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..backends.base import Backend, Explains, Glances, Handle
+from ..control import Session
+from ..events import Events
+from ..status import Liveness, Status
+from .terminal import Terminal
+
+Message = Mapping[str, Any]
+BROKEN_S = 12.0
+"""How long a host whose connection broke may take to answer again before it counts as lost."""
+_RETRY_S = 0.5
+
+
+def glance(backend: Backend, handle: Handle, *, fresh: bool = False) -> Status:
+    """What the scheduler says, as cheaply as the backend can tell."""
+    if isinstance(backend, Glances):
+        return backend.glance(handle, fresh=fresh)
+    return backend.poll(handle)
+
+
+@dataclass
+class Watch:
+    """Everything that is heard, and what is made of it."""
+
+    name: str
+    client: str
+    backend: Backend
+    handle: Handle
+    events: Events
+    terminal: Terminal | None
+    rejoin: Callable[[Session], bool] = lambda _session: False
+    pause: Callable[[float], object] = lambda _seconds: None
+    clock: Callable[[], float] = lambda: 0.0
+    seen: dict[str, Message] = field(default_factory=dict[str, Message])
+    lost: dict[str, str] = field(default_factory=dict[str, str])
+    over: str | None = None
+    """Why it is over, once it is: hosts ended, or went back to the queue, or this client has left."""
+    changed: threading.Condition = field(default_factory=threading.Condition)
+    _endings: dict[str, str] = field(default_factory=dict[str, str])
+
+    def hear(self, session: Session, message: Message) -> None:
+        """Take one message of one session."""
+        kind = message.get("ev")
+        if kind == "out" and self.terminal is not None:
+            if message["kind"] == "proc":  # what workers and a batch client say is for their logs
+                self.terminal.take(dict(message))
+        elif kind == "host":
+            self._saw_host(message)
+        elif kind == "proc" and message["client"] == self.client:
+            self._saw_proc(message)
+        elif kind == "ending":
+            self._endings[session.address] = str(message["reason"])
+        elif kind == "closed":
+            self._saw_closed(session)
+
+    # One host
+
+    def _saw_host(self, host: Message) -> None:
+        with self.changed:
+            before = self.seen.get(host["host"], {}).get("state")
+            self.seen[host["host"]] = host
+            self.changed.notify_all()
+        if host["state"] == "failed" and before != "failed":
+            self.lost[host["host"]] = host["reason"]
+            self.events.add("host lost", host=host["host"], detail=host["reason"])
+            if before == "ready":
+                self._tell_lost(host)
+
+    def _tell_lost(self, host: Message) -> None:
+        say(f"host {host['host']} is lost: {host['reason']}")
+        for line in host["tail"][-5:]:
+            say(f"  {line}")
+        give_up()
+
+    def _saw_proc(self, message: Message) -> None:
+        detail = f"rank {message['rank']}: {message['reason']}"
+        self.events.add("proc ended", host=message["host"], detail=detail)
+        say(f"a proc of host {message['host']} ended: {detail}")
+
+    # A session that ended
+
+    def _saw_closed(self, session: Session) -> None:
+        """Keepers of this machine end with their hosts; those elsewhere may only be out of reach."""
+        if self.over is not None:
+            return
+        if self.backend.capabilities.machine_bound:
+            self.end("")
+            return
+        ending = self._endings.get(session.address, "")
+        until_s = self.clock() + BROKEN_S
+        while self.over is None:
+            if self._is_over(ending):
+                return
+            if not ending and self.rejoin(session):
+                self.events.add("reconnected", host=", ".join(session.labels))
+                return
+            if self.clock() >= until_s:
+                self._lose(session, ending)
+                return
+            self.pause(_RETRY_S)
+
+    def _is_over(self, ending: str) -> bool:
+        status = glance(self.backend, self.handle, fresh=True)
+        if status.liveness is Liveness.ENDED:
+            self.end(f"{status.reason} ({ending})" if ending else status.reason)
+        elif status.liveness is Liveness.PENDING:
+            self.end(f"it is back in the queue: {status.reason}")
+        return self.over is not None
+
+    def _lose(self, session: Session, ending: str) -> None:
+        for label in session.labels:
+            reason, tail = self._explain(label)
+            words = ending or f"its machine {session.node} does not answer"
+            item = {"host": label, "state": "failed", "tail": tail, "exit_code": None}
+            self._saw_host({**item, "reason": f"{words}; {reason}" if reason else words})
+
+    def _explain(self, label: str) -> tuple[str, Sequence[str]]:
+        if isinstance(self.backend, Explains):
+            return self.backend.explain(self.handle, label)
+        return "", ()
+
+    def end(self, reason: str) -> None:
+        """It is over for this client; said once."""
+        with self.changed:
+            if self.over is not None:
+                return
+            self.over = reason
+            self.changed.notify_all()
+        self.events.add("hosts ended", detail=reason)
+        say(f"the hosts of job {self.name!r} have ended{f': {reason}' if reason else ''}")
+        give_up()
+
+    def leave(self) -> None:
+        """This client has had enough: nothing that is heard from now on matters."""
+        with self.changed:
+            self.over = self.over or ""
+            self.changed.notify_all()
+
+
+def give_up() -> None:
+    """Have the engine stop waiting for hosts that are gone; it need not be there at all."""
+    if "milkweed.engine" in sys.modules:
+        from .. import engine
+
+        engine.give_up_on_lost_hosts()
+
+
+def say(text: str) -> None:
+    """Tell the person at the terminal, if there is one."""
+    try:
+        sys.stderr.write(f"milkweed: {text}\n")
+        sys.stderr.flush()
+    except (OSError, ValueError):
+        return

@@ -1,0 +1,130 @@
+"""The start of a keeper that a scheduler launched on a machine of its own.
+
+The scheduler carries only an invitation, which holds no secret: who the job is, which share of it this is,
+and where its folder is. What must stay private (variables, certificates) is read from that folder.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import json
+import os
+import shutil
+import stat
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from .. import identity
+from . import tls, warm, wire
+from .keeper import Keeper, become_subreaper, save
+
+PATIENCE_S = 10.0
+"""How long to look for the job's folder: a shared file system may show it late."""
+
+
+def main(invitation: Mapping[str, Any]) -> int:
+    """Keep the host that this machine was chosen for, until the lease ends."""
+    index = int(os.environ[invitation["index_env"]])
+    run = ensure_run_folder(invitation["apply_id"], f"{invitation['part']}.{index}")
+    start = load_start(Path(invitation["folder"]), invitation["part"])
+    save(run / wire.KEEPER_FILE, identity.process(os.getpid()))
+    share = make_share(start, invitation, index, run)
+    become_subreaper()
+    warm.warm_up()
+    return asyncio.run(Keeper(run, share).keep())
+
+
+def runs_folder() -> Path:
+    """Where this user's run folders are: short, because names of sockets may have 107 bytes only."""
+    return Path("/tmp") / f"milkweed-{os.getuid()}"  # noqa: S108  checked to be ours and closed to others
+
+
+def ensure_run_folder(apply_id: str, share: str) -> Path:
+    """Make this share's folder anew and hold its lock for life; what lies there without a lock is dead."""
+    parent = runs_folder()
+    parent.mkdir(mode=0o700, exist_ok=True)
+    seen = parent.lstat()
+    if not stat.S_ISDIR(seen.st_mode) or seen.st_uid != os.getuid() or seen.st_mode & 0o077:
+        raise SystemExit(f"{parent} is not a folder that only this user can enter")
+    run = parent / f"{apply_id.replace('-', '')[:16]}.{share}"
+    deadline_s = time.monotonic() + PATIENCE_S
+    while run.exists() and _is_locked(run):
+        if time.monotonic() > deadline_s:
+            raise SystemExit(f"{run} is in use by another keeper of the same share")
+        time.sleep(0.1)
+    shutil.rmtree(run, ignore_errors=True)
+    for folder in (run, run / wire.SOCKET_FOLDER, run / wire.LOG_FOLDER):
+        folder.mkdir(mode=0o700)
+    fd = os.open(run / wire.LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o600)
+    fcntl.flock(fd, fcntl.LOCK_EX)
+    return run
+
+
+def _is_locked(run: Path) -> bool:
+    try:
+        with open(run / wire.LOCK_FILE, "rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
+def load_start(folder: Path, part: str) -> dict[str, Any]:
+    """Read what the job's folder says of this part of it."""
+    path = folder / wire.part_file(part)
+    deadline_s = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            return json.loads(path.read_bytes())
+        except (OSError, ValueError) as error:
+            if time.monotonic() > deadline_s:
+                raise SystemExit(f"the job's folder is not to be seen on this machine: {error}") from error
+            time.sleep(0.1)
+
+
+def make_share(
+    start: Mapping[str, Any], invitation: Mapping[str, Any], index: int, run: Path
+) -> dict[str, Any]:
+    """What the keeper of this machine is told: its one host, its certificate, its folders."""
+    node = os.environ.get(invitation["node_env"], "") or os.uname().nodename
+    if index >= len(start["hosts"]):
+        raise SystemExit(f"this job has no host for place {index} of part {invitation['part']}")
+    credentials = copy_credentials(start, node, run)
+    logs = start["logs"] if os.access(start["logs"], os.W_OK) else str(run / wire.LOG_FOLDER)
+    host = dict(start["hosts"][index])
+    host["log"] = f"{logs}/{host['mesh']}.{host['rank']}.log"
+    host["transport"] = "tls"
+    host["name"] = start["addresses"].get(node, node)
+    host["port"] = start["port"]
+    host["env"] = {**host["env"], **credentials}
+    return {
+        **start,
+        "hosts": [host],
+        "cwd": start["cwd"] if os.path.isdir(start["cwd"]) else "/",
+        "logs": logs,
+        "node": node,
+        "record_folder": start["record_folder"] if index == 0 and start["first"] else "",
+        "control": {"port": start["port"], "folder": str(run / wire.TLS_FOLDER)},
+    }
+
+
+def copy_credentials(start: Mapping[str, Any], node: str, run: Path) -> dict[str, str]:
+    """Take the certificate that carries this machine's name; what is copied needs no shared file system."""
+    for certificate in start["certificates"]:
+        if node in certificate["nodes"]:
+            source = Path(certificate["folder"])
+            break
+    else:
+        raise SystemExit(f"the job has no certificate for {node}")
+    folder = run / wire.TLS_FOLDER
+    folder.mkdir(mode=0o700)
+    for name in tls.FILES:
+        fd = os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(fd, "wb") as file:
+            file.write((source / name).read_bytes())
+    return wire.engine_environment(str(folder))

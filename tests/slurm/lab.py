@@ -1,0 +1,244 @@
+"""The Slurm cluster that the tests of this folder run on, and the faults they cause on it.
+
+The tests run on its login node, in namespaces of their own. The scripts of `tests/labs/slurm` run
+outside of these, where with.sh runs.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+SCRIPTS = Path(__file__).parents[1] / "labs" / "slurm"
+COMMAND_TIMEOUT_S = 30
+SETTLE_TIMEOUT_S = 60
+SEPARATOR = "\x1f"
+Done = subprocess.CompletedProcess[str]
+
+
+class JobLine(NamedTuple):
+    """One live job of the cluster: pending, running, or still completing."""
+
+    id: int
+    state: str
+    name: str
+    comment: str
+    nodes: tuple[str, ...]
+
+
+def why_missing() -> str:
+    """Why there is no cluster for the tests; nothing where there is one."""
+    if os.environ.get("MILKWEED_SLURM_LAB"):
+        return ""
+    missing = os.environ.get("MILKWEED_SLURM_LAB_MISSING")
+    return missing or "needs tests/labs/slurm/with.sh -- python -m pytest tests/slurm"
+
+
+class Lab:
+    """A real Slurm; node `i` counts from 1. What was broken is remembered, for `heal`."""
+
+    def __init__(self) -> None:
+        self.run_folder = Path(os.environ["SLURM_CONF"]).parent
+        self.log_folder = self.run_folder / "log"
+        self.version = ".".join(self.run("sinfo", "-V").stdout.split()[1].split(".")[:2])
+        listed = self.run("sinfo", "-h", "-N", "-p", "debug", "-o", "%N").stdout.split()
+        self.nodes = sorted(listed, key=lambda name: int(name[1:]))
+        self._down: set[int] = set()
+        self._cut: set[int] = set()
+        self._frozen = self._stopped = self._unsettled = False
+
+    # Commands
+
+    def run(self, *argv: str, check: bool = True) -> Done:
+        """Run a command on the login node."""
+        return _run(argv, check)
+
+    def on_node(self, i: int, *argv: str, check: bool = True) -> Done:
+        """Run a command on a node, which must be up."""
+        return _script("node.sh", "exec", str(i), *argv, check=check)
+
+    # Faults of nodes
+
+    def kill_node(self, i: int) -> None:
+        """End every process on a node: its peers see their connections close."""
+        self._fault("kill", i)
+        self._down.add(i)
+
+    def poweroff_node(self, i: int) -> None:
+        """Cut the cable of a node, then end its processes: its peers see silence."""
+        self._fault("poweroff", i)
+        self._down.add(i)
+        self._cut.add(i)
+
+    def cut_node(self, i: int) -> None:
+        """Cut the cable of a node; its processes go on."""
+        self._fault("cut", i)
+        self._cut.add(i)
+
+    def mend_node(self, i: int) -> None:
+        """Heal the cable of a node."""
+        self._fault("mend", i)
+        self._cut.discard(i)
+
+    def start_node(self, i: int) -> None:
+        """Boot a node that was killed or powered off; its cable is healed too."""
+        _wait(lambda: not self._is_running(i), 5, f"n{i} has not ended")
+        self._fault("start", i)
+        self._down.discard(i)
+        self._cut.discard(i)
+
+    def _fault(self, command: str, i: int) -> None:
+        self._unsettled = True
+        _script("node.sh", command, str(i))
+
+    def _is_running(self, i: int) -> bool:
+        return _script("node.sh", "pid", str(i), check=False).returncode == 0
+
+    # Faults of the controller
+
+    def stop_controller(self) -> None:
+        """End slurmctld; running jobs go on."""
+        _script("ctl.sh", "stop")
+        self._stopped, self._frozen = True, False
+
+    def start_controller(self) -> None:
+        """Start slurmctld with the jobs it knew. It answers at once, and starts jobs 4 s later."""
+        _script("ctl.sh", "start")
+        self._stopped, self._unsettled = False, True
+
+    def restart_controller(self) -> None:
+        """Stop and start slurmctld."""
+        self.stop_controller()
+        self.start_controller()
+
+    def freeze_controller(self) -> None:
+        """Make slurmctld silent: commands connect to it and hang."""
+        _script("ctl.sh", "freeze")
+        self._frozen = True
+
+    def thaw_controller(self) -> None:
+        """Let slurmctld go on."""
+        _script("ctl.sh", "thaw")
+        self._frozen = False
+
+    # What there is
+
+    def jobs(self) -> list[JobLine]:
+        """Every live job of the cluster."""
+        line = SEPARATOR.join(("%A", "%T", "%j", "%k", "%N"))
+        return [
+            _read_job(text) for text in self.run("squeue", "-h", "-o", line).stdout.splitlines()
+        ]
+
+    def node_states(self) -> dict[str, str]:
+        """The nodes with their states as sinfo shows them: `idle`, `down*`, ..."""
+        lines = self.run("sinfo", "-h", "-N", "-p", "debug", "-o", "%N %t").stdout.splitlines()
+        return dict(line.split() for line in lines)
+
+    def wait_jobs_gone(self, timeout_s: float = 20) -> None:
+        """Wait until there is no live job."""
+        _wait(lambda: not self.jobs(), timeout_s, "jobs are still there", self.jobs)
+
+    def wait_idle(self, timeout_s: float = 20) -> None:
+        """Wait until every node is idle."""
+        _wait(self._is_idle, timeout_s, "nodes are not idle", self.node_states)
+
+    def wait_node_state(self, i: int, state: str, timeout_s: float = 20) -> None:
+        """Wait until sinfo shows a node in a state."""
+        name = f"n{i}"
+        _wait(
+            lambda: self.node_states()[name] == state, timeout_s, f"not {state}", self.node_states
+        )
+
+    def _is_idle(self) -> bool:
+        return set(self.node_states().values()) == {"idle"}
+
+    # Healing
+
+    def heal(self) -> list[JobLine]:
+        """Undo every fault, end every job; returns the jobs that nobody had ended."""
+        if self._frozen:
+            self.thaw_controller()
+        if self._stopped:
+            self.start_controller()
+        for i in sorted(self._cut - self._down):
+            self.mend_node(i)
+        for i in sorted(self._down):
+            self.start_node(i)
+        found = self.jobs()
+        left = [job for job in found if job.state != "COMPLETING"]
+        if left:
+            self.run("scancel", *(str(job.id) for job in left), check=False)
+        if found or self._unsettled:
+            self._settle()
+        return left
+
+    def _settle(self) -> None:
+        """Wait for an empty cluster whose nodes are all idle; nodes that had a fault are resumed."""
+        deadline_s = time.monotonic() + SETTLE_TIMEOUT_S
+        while not self._is_idle() or self.jobs():
+            assert time.monotonic() < deadline_s, f"not healed: {self.node_states()} {self.jobs()}"
+            for name, state in self.node_states().items():
+                if state.rstrip("*") in {"down", "drain", "fail"}:
+                    self.run("scontrol", "update", f"nodename={name}", "state=resume", check=False)
+            time.sleep(0.1)
+        self._unsettled = False
+
+
+def _read_job(text: str) -> JobLine:
+    number, state, name, comment, nodes = text.split(SEPARATOR)
+    return JobLine(int(number), state, name, "" if comment == "(null)" else comment, expand(nodes))
+
+
+def expand(nodes: str) -> tuple[str, ...]:
+    """The node names in `n[1-2,4]`."""
+    found: list[str] = []
+    for first, last in re.findall(r"(\d+)(?:-(\d+))?", nodes):
+        found += [f"n{i}" for i in range(int(first), int(last or first) + 1)]
+    return tuple(found)
+
+
+def _run(argv: tuple[str, ...], check: bool) -> Done:
+    done = subprocess.run(
+        argv,
+        check=False,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=COMMAND_TIMEOUT_S,
+    )
+    assert not check or done.returncode == 0, f"{argv}: exit {done.returncode}\n{done.stderr}"
+    return done
+
+
+def _script(name: str, *args: str, check: bool = True) -> Done:
+    outside = (
+        "nsenter",
+        "-t",
+        os.environ["MILKWEED_SLURM_LAB_OUTSIDE"],
+        "-m",
+        "-u",
+        "-n",
+        "-r",
+        "-w",
+    )
+    return _run((*outside, "--", str(SCRIPTS / name), *args), check)
+
+
+def _wait(
+    true: Callable[[], bool],
+    timeout_s: float,
+    what: str,
+    seen: Callable[[], object] | None = None,
+) -> None:
+    deadline_s = time.monotonic() + timeout_s
+    while not true():
+        assert time.monotonic() < deadline_s, (
+            f"after {timeout_s} s: {what}: {seen() if seen else ''}"
+        )
+        time.sleep(0.05)
