@@ -24,6 +24,10 @@ LINTERS := codespell==2.4.* import-linter==2.16 'pyright[nodejs]==1.1.414' ruff=
 # silently ignored by pytest-xdist 3.8 under pytest 9.2.)
 PYTEST := $(BIN)/python -m pytest
 PYTEST_ARGS ?= -n 2 --dist loadfile
+# Tests on a real Slurm run on its login node, one after the other: they break it.
+SLURM := tests/labs/slurm/with.sh 4 --
+# A second Slurm, 24.11 of Debian 13; 0: without it.
+TRIXIE ?= 1
 
 .PHONY: help
 help: ## show this list
@@ -35,7 +39,11 @@ demo: $(VENV)/.milkweed ## run the demonstration on this machine
 
 .PHONY: test
 test: lint ## lint, then every test; what this machine lacks is skipped, with the reason
-	$(PYTEST) $(PYTEST_ARGS) -rs
+	@failed=; run() { echo "$$*"; "$$@" || failed+=" ($$*)"; }; \
+	run $(PYTEST) $(PYTEST_ARGS) -rs -m 'not slurm'; \
+	run env VER=22 $(SLURM) $(PYTEST) -n 0 -rs tests/slurm; \
+	run env VER=24 $(SLURM) $(PYTEST) -n 0 -rs -m 'not slow' tests/slurm; \
+	[ -z "$$failed" ] || { echo "test failed:$$failed" >&2; exit 1; }
 
 .PHONY: lint
 lint: $(VENV)/.dev ## format, rules, types, import rings, spelling
@@ -53,7 +61,7 @@ docs: $(VENV)/.dev ## check every link, and run every example
 
 .PHONY: labs
 labs: ## get what a real Slurm and a real Kubernetes on this machine need, once
-	tests/labs/prepare.sh
+	TRIXIE=$(TRIXIE) tests/labs/prepare.sh
 
 .PHONY: bench
 bench: $(VENV)/.milkweed ## run every measurement of bench/

@@ -93,9 +93,7 @@ class Connection:
             answer = self.ask({"op": "status"}, "status", timeout_s=timeout_s)
         except (UnreachableError, DeadlineError):
             return False
-        return not answer["stopping"] and any(
-            host["host"] == door.host for host in answer["hosts"]
-        )
+        return not answer["stopping"] and any(host["host"] == door.host for host in answer["hosts"])
 
     def send(self, message: Message) -> None:
         """Send one message."""

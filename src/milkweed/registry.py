@@ -14,6 +14,8 @@ from .errors import StateError
 from .state import StateFile, check_apply_id, ensure_folder, save_private
 
 HOME_ENV = "MILKWEED_HOME"
+DAMAGED = "?"
+"""The name and backend of an entry that cannot be read."""
 
 
 def home() -> Path:
@@ -32,7 +34,9 @@ class Entry:
     name: str
     backend: str
     state_path: str
+    """Empty when nobody knows where its record was."""
     created: float
+    """0 when nobody knows."""
 
     @property
     def folder(self) -> Path:
@@ -72,7 +76,9 @@ def load_entries() -> Iterator[Entry]:
             found.append(_load_entry(path))
         except (OSError, ValueError, TypeError, RecursionError, StateError):
             found.append(
-                Entry(apply_id=path.name, name="?", backend="?", state_path="", created=0.0)
+                Entry(
+                    apply_id=path.name, name=DAMAGED, backend=DAMAGED, state_path="", created=0.0
+                )
             )
     yield from sorted(found, key=lambda entry: entry.created)
 

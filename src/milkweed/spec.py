@@ -144,6 +144,11 @@ class JobSpec:
         return {mesh.name: mesh.hosts for mesh in self.meshes}
 
     @property
+    def labels(self) -> list[str]:
+        """How people name its hosts: `trainers/3`."""
+        return [f"{mesh.name}/{rank}" for mesh in self.meshes for rank in range(mesh.hosts)]
+
+    @property
     def host_count(self) -> int:
         """How many hosts the job has in all."""
         return sum(mesh.hosts for mesh in self.meshes)
@@ -176,6 +181,7 @@ class JobSpec:
 
     def resized(self, sizes: Mapping[str, int]) -> JobSpec:
         """The same job with other mesh sizes."""
+        _check_known(sizes, self.sizes, "meshes")
         meshes = (replace(mesh, hosts=sizes.get(mesh.name, mesh.hosts)) for mesh in self.meshes)
         return replace(self, meshes=tuple(meshes))
 

@@ -1,72 +1,14 @@
-"""Client programs as users run them: scripts in a folder of their own, started as processes."""
+"""Client programs as users run them."""
 
 from __future__ import annotations
 
 import os
-import re
-import subprocess
-import sys
-import textwrap
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-TIMEOUT_S = 90
-PREAMBLE = """
-import os, sys, time
-from milkweed.job import *
-from milkweed.actor import Actor, endpoint
-
-class Probe(Actor):
-    @endpoint
-    def pid(self): return os.getpid()
-    @endpoint
-    def say(self, text): print(text)
-    @endpoint
-    def variable(self, name): return os.environ.get(name)
-    @endpoint
-    def slow(self, seconds): time.sleep(seconds); return os.getpid()
-
-def values(mesh): return [value for _point, value in mesh]
-"""
-
-
-class Client:
-    """Writes and runs client programs in one folder, with records of its own."""
-
-    def __init__(self, folder: Path, home: Path) -> None:
-        self.folder = folder
-        self.env = {**os.environ, "MILKWEED_HOME": str(home)}
-        self.home = home
-        self._count = 0
-
-    def write(self, code: str, name: str = "") -> Path:
-        """Write a program; the common actor stands before it."""
-        self._count += 1
-        path = self.folder / (name or f"client{self._count}.py")
-        path.write_text(PREAMBLE + textwrap.dedent(code))
-        return path
-
-    def start(self, code: str, **env: str) -> subprocess.Popen[str]:
-        """Start a program and leave it running."""
-        return subprocess.Popen(
-            [sys.executable, str(self.write(code))],
-            cwd=self.folder,
-            env={**self.env, **env},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-
-    def run(self, code: str, *, code_expected: int = 0, **env: str) -> str:
-        """Run a program to its end and return what it printed."""
-        program = self.start(code, **env)
-        out, err = program.communicate(timeout=TIMEOUT_S)
-        assert program.returncode == code_expected, f"exit {program.returncode}\n{out}\n{err}"
-        return out + err
+from programs import Client, end_everything
 
 
 @pytest.fixture
@@ -78,50 +20,6 @@ def client(tmp_path: Path) -> Iterator[Client]:
     yield made
     os.environ["MILKWEED_HOME"] = str(made.home)
     try:
-        _end_everything(made)
+        end_everything(made)
     finally:
         del os.environ["MILKWEED_HOME"]
-
-
-def _end_everything(made: Client) -> None:
-    from milkweed import registry
-    from milkweed.backends import load_backend
-
-    for entry in list(registry.load_entries()):
-        backend = load_backend(entry.backend if entry.backend != "hooks" else "process")
-        handle = backend.find(entry.apply_id)
-        if handle is not None:
-            backend.cancel(handle)
-        registry.remove_entry(entry.apply_id)
-    assert not made.home.exists()
-
-
-def session_members(leader: int) -> list[int]:
-    """All processes of a keeper's session."""
-    found: list[int] = []
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            try:
-                fields = Path(f"/proc/{name}/stat").read_bytes().rpartition(b")")[2].split()
-            except OSError:
-                continue
-            if int(fields[3]) == leader and fields[0] != b"Z":
-                found.append(int(name))
-    return found
-
-
-def wait_until(true: Callable[[], bool], timeout_s: float = 20.0) -> None:
-    """Wait for something that must become true."""
-    deadline_s = time.monotonic() + timeout_s
-    while not true():
-        assert time.monotonic() < deadline_s, "it did not become true"
-        time.sleep(0.02)
-
-
-def read_number(program: subprocess.Popen[str], word: str) -> int:
-    """Read a program's output up to the line `word NUMBER`."""
-    assert program.stdout is not None
-    for line in program.stdout:
-        if match := re.match(rf"{word} (\d+)", line):
-            return int(match[1])
-    raise AssertionError(f"no line {word!r}: {program.communicate()}")

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import Client, session_members, wait_until
+from programs import Client, session_members, wait_until
 
 pytestmark = pytest.mark.e2e
 

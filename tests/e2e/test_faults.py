@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from .conftest import Client
+from programs import Client
 
 pytestmark = pytest.mark.e2e
 

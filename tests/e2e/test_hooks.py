@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from .conftest import Client
+from programs import Client
 
 pytestmark = pytest.mark.e2e
 

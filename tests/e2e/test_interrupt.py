@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from milkweed.backends.process import runs_folder
-
-from .conftest import Client, wait_until
+from programs import Client, wait_until
 
 pytestmark = pytest.mark.e2e
 

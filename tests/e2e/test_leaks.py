@@ -8,8 +8,7 @@ import signal
 import pytest
 
 from milkweed._checkpoint import POINTS
-
-from .conftest import Client, read_number, session_members, wait_until
+from programs import Client, read_number, session_members, wait_until
 
 pytestmark = pytest.mark.e2e
 

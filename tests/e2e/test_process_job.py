@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from .conftest import Client, wait_until
+from programs import Client, wait_until
 
 pytestmark = pytest.mark.e2e
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import Client
+from programs import Client
 
 pytestmark = pytest.mark.e2e
 

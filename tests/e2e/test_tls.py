@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from .conftest import Client
+from programs import Client
 
 pytestmark = pytest.mark.e2e
 

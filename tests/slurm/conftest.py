@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from programs import Client
 from slurm.lab import Lab, why_missing
 
 HERE = Path(__file__).parent
@@ -79,3 +80,9 @@ def healed(lab: Lab, request: pytest.FixtureRequest) -> Iterator[None]:
     left = lab.heal()
     if left and not request.node.get_closest_marker("leaves_jobs"):
         pytest.fail(f"the test left jobs running: {left}", pytrace=False)
+
+
+@pytest.fixture
+def client(folder: Path, home: Path) -> Client:
+    """Client programs on the login node, in a folder that every node sees."""
+    return Client(folder, home)

@@ -170,24 +170,29 @@ class Lab:
             self.mend_node(i)
         for i in sorted(self._down):
             self.start_node(i)
-        found = self.jobs()
-        left = [job for job in found if job.state != "COMPLETING"]
-        if left:
-            self.run("scancel", *(str(job.id) for job in left), check=False)
-        if found or self._unsettled:
-            self._settle()
-        return left
+        return self._settle()
 
-    def _settle(self) -> None:
-        """Wait for an empty cluster whose nodes are all idle; nodes that had a fault are resumed."""
+    def _settle(self) -> list[JobLine]:
+        """Make the cluster empty and its nodes idle; returns the jobs it had to end."""
+        ended: dict[int, JobLine] = {}
         deadline_s = time.monotonic() + SETTLE_TIMEOUT_S
-        while not self._is_idle() or self.jobs():
-            assert time.monotonic() < deadline_s, f"not healed: {self.node_states()} {self.jobs()}"
-            for name, state in self.node_states().items():
-                if state.rstrip("*") in {"down", "drain", "fail"}:
-                    self.run("scontrol", "update", f"nodename={name}", "state=resume", check=False)
+        while (jobs := self.jobs()) or (self._unsettled and not self._is_idle()):
+            assert time.monotonic() < deadline_s, f"not healed: {self.node_states()} {jobs}"
+            self._unsettled = True
+            # A job that lost a node completes, and is pending after that.
+            for job in jobs:
+                if job.state != "COMPLETING":
+                    ended.setdefault(job.id, job)
+                    self.run("scancel", str(job.id), check=False)
+            self._resume_nodes()
             time.sleep(0.1)
         self._unsettled = False
+        return list(ended.values())
+
+    def _resume_nodes(self) -> None:
+        for name, state in self.node_states().items():
+            if state.rstrip("*") in {"down", "drain", "fail"}:
+                self.run("scontrol", "update", f"nodename={name}", "state=resume", check=False)
 
 
 def _read_job(text: str) -> JobLine:

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from ..hosts import Host
 from ..spec import JobSpec
-from ..status import Status
+from ..status import HostStatus, Status
 
 Handle = Mapping[str, Any]
 """What a backend needs to find an allocation again: plain JSON data."""
@@ -120,6 +120,15 @@ class Controls(Protocol):
 
 
 @runtime_checkable
+class Lists(Protocol):
+    """A backend whose scheduler can be asked for all that milkweed ever started, with every local file gone."""
+
+    def allocations(self) -> Mapping[str, str]:
+        """Names of jobs by the id of their allocation, of this user and not ended; UnreachableError else."""
+        ...
+
+
+@runtime_checkable
 class Glances(Protocol):
     """A backend for which asking the scheduler alone is much cheaper than asking every host, too."""
 
@@ -132,8 +141,8 @@ class Glances(Protocol):
 class Explains(Protocol):
     """A backend that can tell what became of a host which no longer answers."""
 
-    def explain(self, handle: Handle, host: str) -> tuple[str, Sequence[str]]:
-        """The scheduler's own words about the host's machine, and the last lines of the host's log."""
+    def explain(self, handle: Handle, host: str) -> HostStatus:
+        """The scheduler's own words about it and the last lines of its log; FAILED only when that is certain."""
         ...
 
 

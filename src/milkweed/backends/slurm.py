@@ -12,54 +12,77 @@ from typing import Any, ClassVar
 from .. import registry
 from ..bell import route_to
 from ..control import Connection, Door
-from ..errors import AllocationEndedError, BackendError, DeadlineError, UnreachableError
+from ..errors import (
+    AllocationEndedError,
+    BackendError,
+    DeadlineError,
+    SpecError,
+    UnreachableError,
+)
 from ..hosts import Host
-from ..logs import follow_files, read_tail
+from ..logs import follow_files
 from ..options import OptionField
 from ..spec import JobSpec
-from ..status import HostState, HostStatus, Liveness, Status
+from ..status import HostStatus, Liveness, Status
 from . import slurm_commands as commands
 from .base import Capabilities, Handle, LogLine, Request
 from .slurm_check import check_components
+from .slurm_nodes import NodeRow
 from .slurm_options import SLURM_OPTIONS
-from .slurm_script import DEFAULT_PYTHON, Submission, render_arguments, render_script
-from .slurm_shape import make_components, make_parts
+from .slurm_places import PartData, Place, make_places, rows_of
+from .slurm_resize import (
+    drop_ended,
+    limit_growth,
+    make_growth,
+    next_component,
+    places_of,
+    release,
+    surplus,
+)
+from .slurm_script import DEFAULT_PYTHON, Submission, part_log, render_arguments, render_script
+from .slurm_shape import Part, make_components, make_parts
 from .slurm_start import ensure_authority, ensure_client, load_parts, make_start, save_part
-from .slurm_states import explain_state
-explain_reason = lambda reason: ""
+from .slurm_status import answer_to_status, explain_end, judge_host, make_status
 from .slurm_text import JobRow, parse_job_id, parse_mark
 
 CANCEL_TIMEOUT_S = 120.0
+_AT_ONCE = 32
 
 
 class SlurmBackend:
     """A Slurm cluster, reached by its own commands."""
 
     name: ClassVar[str] = "slurm"
-    capabilities: ClassVar[Capabilities] = Capabilities(queued=True, batch=True)
+    capabilities: ClassVar[Capabilities] = Capabilities(queued=True, batch=True, resize=True)
     OPTIONS: ClassVar[Mapping[str, OptionField]] = SLURM_OPTIONS
 
     def validate(self, spec: JobSpec) -> None:
-        """Compare what is asked for with what the cluster has; a cluster that does not answer refuses nothing."""
+        """Compare what is asked for with what the cluster has; one that does not answer refuses nothing."""
         parts = make_parts(spec)
         with contextlib.suppress(UnreachableError):
             commands.check_version()
             check_components(make_components(parts), commands.load_nodes())
 
+    # Asking
+
     def submit(self, request: Request) -> Handle:
         """Write what the hosts will need, then hand the job to sbatch."""
+        parts = make_parts(request.spec)
+        job_id = self._submit(request, parts, generation=0, first=0)
+        return make_handle(request.apply_id, jobs=[job_id])
+
+    def _submit(self, request: Request, parts: Sequence[Part], *, generation: int, first: int) -> int:
         spec = request.spec
         folder = registry.folder_of(request.apply_id)
-        logs = _ensure_logs(spec, request.apply_id)
+        logs = ensure_logs(spec, request.apply_id)
         rows = commands.load_nodes()
-        authority = ensure_authority(folder, request.apply_id)
         start = make_start(request, folder, logs, rows)
         submission = Submission(
             apply_id=request.apply_id,
             name=spec.name,
-            generation=0,
-            first=0,
-            parts=tuple(make_parts(spec)),
+            generation=generation,
+            first=first,
+            parts=tuple(parts),
             folder=str(folder),
             logs=str(logs),
             python=spec.options.get("python_exe", DEFAULT_PYTHON),
@@ -67,87 +90,106 @@ class SlurmBackend:
             state_path=request.state_path,
             cwd=start["cwd"],
         )
+        authority = ensure_authority(folder, request.apply_id)
         for number, part in enumerate(submission.parts):
             name = submission.part_name(number)
             save_part(start, spec, part, name, authority=authority, rows=rows)
         answer = commands.run(render_arguments(submission), text=render_script(submission))
         commands.queue.wake()
-        return _handle(request.apply_id, jobs=[parse_job_id(answer)])
+        return parse_job_id(answer)
+
+    def resize(self, handle: Handle, spec: JobSpec) -> Handle:
+        """Add what is wanted and not there as components of its own, and release what is not wanted."""
+        folder, generation = Path(handle["folder"]), handle["generation"]
+        rows = self._rows(handle, 0.0)
+        drop_ended(folder, load_parts(folder, generation), rows)
+        parts = load_parts(folder, generation)
+        places = places_of(rows, parts)
+        for released in surplus(spec, places).values():
+            release(folder, released, lambda place: str(_door(place)))
+        jobs = list(handle["jobs"])
+        request = Request(spec=spec, apply_id=handle["apply_id"], keep=_is_kept(parts))
+        for part in limit_growth(make_growth(spec, places), rows):
+            first = next_component(load_parts(folder, generation))
+            jobs.append(self._submit(request, [part], generation=generation, first=first))
+        return {**handle, "jobs": sorted(jobs)}
+
+    def _rows(self, handle: Handle, max_age_s: float | None) -> list[JobRow]:
+        rows = commands.queue.rows(max_age_s)
+        return rows_of(rows, handle["apply_id"], handle["generation"])
+
+    # Looking
 
     def find(self, apply_id: str) -> Handle | None:
         """Look through the queue for the mark that the job carries."""
-        rows = [row for row in commands.queue.rows(0.0) if _is_marked(row, apply_id)]
-        if not any(row.liveness is not Liveness.ENDED for row in rows):
-            return _handle(apply_id, jobs=[row.job_id for row in rows]) if rows else None
-        return _handle(apply_id, jobs=[row.job_id for row in rows])
+        rows = rows_of(commands.queue.rows(0.0), apply_id)
+        return make_handle(apply_id, jobs=[row.job_id for row in rows]) if rows else None
+
+    def allocations(self) -> Mapping[str, str]:
+        """Every job in the queue that carries our mark."""
+        rows = [row for row in commands.queue.rows(0.0) if row.liveness is not Liveness.ENDED]
+        marks = [mark for row in rows if (mark := parse_mark(row.comment))]
+        return {mark.apply_id: mark.name for mark in marks}
 
     def glance(self, handle: Handle, *, fresh: bool = False) -> Status:
         """What Slurm alone says; asked of it no more often than it is worth."""
-        return self._read(handle, 0.2 if fresh else None)
+        return self._read(handle, 0.2 if fresh else None)[0]
 
     def poll(self, handle: Handle) -> Status:
         """What Slurm says, and what the hosts' keepers say."""
-        status = self._read(handle, 0.2)
+        status, rows = self._read(handle, 0.2)
         if status.liveness is not Liveness.RUNNING:
             return status
-        doors = self._doors(handle)
-        with ThreadPoolExecutor(max_workers=32) as pool:
-            hosts = tuple(pool.map(_ask_host, doors))
+        places = make_places(rows, load_parts(Path(handle["folder"]), handle["generation"]))
+        asked = self._ask(places)
+        nodes = _load_nodes_of(place for place, answer in asked if isinstance(answer, str))
+        hosts = tuple(
+            judge_host(place, answer, nodes)
+            if isinstance(answer, str)
+            else answer_to_status(place.host, answer)
+            for place, answer in asked
+        )
         return Status(liveness=Liveness.RUNNING, hosts=hosts, details=status.details)
 
-    def _read(self, handle: Handle, max_age_s: float | None) -> Status:
+    def _read(self, handle: Handle, max_age_s: float | None) -> tuple[Status, list[JobRow]]:
         try:
-            rows = self._rows(handle, max_age_s)
+            rows = rows_of(commands.queue.rows(max_age_s), handle["apply_id"], handle["generation"])
         except UnreachableError as error:
-            return Status(liveness=Liveness.UNKNOWN, reason=error.seen or error.what)
-        return make_status(rows)
+            return Status(liveness=Liveness.UNKNOWN, reason=error.seen or error.what), []
+        if all(row.liveness is Liveness.ENDED for row in rows):
+            folder = Path(handle["folder"])
+            parts = load_parts(folder, handle["generation"]).values()
+            logs = [f"{part['logs']}/{part_log(part['part'])}" for part in parts]
+            return explain_end(rows, handle["jobs"], folder, logs), rows
+        return make_status(rows), rows
 
-    def _rows(self, handle: Handle, max_age_s: float | None = 1.0) -> list[JobRow]:
-        rows = commands.queue.rows(max_age_s)
-        return [row for row in rows if _is_marked(row, handle["apply_id"])]
+    def _places(self, handle: Handle) -> list[Place]:
+        parts = load_parts(Path(handle["folder"]), handle["generation"])
+        return make_places(self._rows(handle, 0.5), parts)
 
-    def _doors(self, handle: Handle) -> list[Door]:
-        """Where the keeper of every host takes orders."""
-        folder = Path(handle["folder"])
-        parts = load_parts(folder, handle["generation"])
-        doors: list[Door] = []
-        for row in self._rows(handle):
-            mark = parse_mark(row.comment)
-            if mark is None or mark.component not in parts:
-                continue
-            part = parts[mark.component]
-            for node, host in zip(row.nodes, part["hosts"], strict=False):
-                machine = part["addresses"].get(node, node)
-                credentials = str(ensure_client(folder, route_to(machine)))
-                doors.append(
-                    Door(
-                        machine=machine,
-                        port=part["port"],
-                        host=f"{host['mesh']}/{host['rank']}",
-                        credentials=credentials,
-                    )
-                )
-        return doors
+    def _ask(self, places: Sequence[Place]) -> list[tuple[Place, Any]]:
+        """Every host's own answer, or why there is none."""
+        with ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
+            return list(zip(places, pool.map(_ask_host, places), strict=True))
+
+    def explain(self, handle: Handle, host: str) -> HostStatus:
+        """What became of a host that no longer answers."""
+        place = next(place for place in self._places(handle) if place.host == host)
+        return judge_host(place, "its keeper does not answer", _load_nodes_of([place]))
 
     def controls(self, handle: Handle) -> Sequence[str]:
         """Where the keepers take orders."""
-        return [str(door) for door in self._doors(handle)]
+        return [str(_door(place)) for place in self._places(handle) if place.node]
 
     def hosts(self, handle: Handle) -> Sequence[Host]:
         """The hosts, with the addresses their workers serve."""
-        doors = self._doors(handle)
-        with ThreadPoolExecutor(max_workers=32) as pool:
-            return list(pool.map(_load_host, doors))
+        if self.glance(handle, fresh=True).liveness is not Liveness.RUNNING:
+            raise AllocationEndedError("the job does not run", seen=self.glance(handle).describe())
+        return [_make_host(place, answer) for place, answer in self._ask(self._places(handle))]
 
     def logs(self, handle: Handle, host: str | None, *, follow: bool) -> Iterator[LogLine]:
-        """Read each host's file; the batch script's own is `slurm`."""
-        parts = load_parts(Path(handle["folder"]), handle["generation"])
-        files: dict[str, str] = {}
-        for part in parts.values():
-            for item in part["hosts"]:
-                label = f"{item['mesh']}/{item['rank']}"
-                files[label] = f"{part['logs']}/{item['mesh']}.{item['rank']}.log"
-            files |= {word: f"{part['logs']}/{word}.log" for word in ("client", "slurm")}
+        """Read each host's file; `client` is the one of a batch client."""
+        files = _log_files(handle)
         if host is not None and host not in files:
             raise BackendError(
                 f"there is no host {host!r}", hint=f"the hosts are {', '.join(files)}"
@@ -160,98 +202,105 @@ class SlurmBackend:
         for label, text in follow_files(chosen, follow=follow, alive=alive):
             yield LogLine(host=label, text=text)
 
+    # Ending
+
     def cancel(self, handle: Handle) -> None:
         """Cancel every job that carries the mark, and wait until Slurm says that they are gone."""
         deadline_s = time.monotonic() + CANCEL_TIMEOUT_S
-        asked = False
-        while True:
-            rows = [
-                row
-                for row in self._rows(handle, 0.05)
-                if row.liveness is not Liveness.ENDED
-            ]
-            if not rows:
-                return
-            if not asked:
-                commands.run(["scancel", *sorted({str(row.leader) for row in rows})])
-                commands.queue.wake()
-                asked = True
+        asked: set[int] = set()
+        while rows := self._live_rows(handle):
+            new = {row.leader for row in rows} - asked
+            if new:
+                commands.run(["scancel", *(str(job_id) for job_id in sorted(new))])
+                asked |= new
             if time.monotonic() > deadline_s:
                 raise DeadlineError(
-                    "Slurm has not ended the job yet", seen=make_status(rows).describe()
+                    "Slurm was asked to cancel the job and has not ended it yet",
+                    seen=make_status(rows).describe(),
+                    hint="look at it with squeue; ask again later: kill() can be repeated",
                 )
-            time.sleep(0.1)
+            time.sleep(0.05)
+
+    def _live_rows(self, handle: Handle) -> list[JobRow]:
+        rows = rows_of(commands.queue.rows(0.0), handle["apply_id"])
+        return [row for row in rows if row.liveness is not Liveness.ENDED]
 
 
-def _handle(apply_id: str, *, jobs: Sequence[int]) -> Handle:
-    folder = registry.folder_of(apply_id)
+def make_handle(apply_id: str, *, jobs: Sequence[int], generation: int = 0) -> Handle:
+    """All that is needed to find an allocation again; its folder may be gone."""
     return {
         "apply_id": apply_id,
-        "generation": 0,
+        "generation": generation,
         "jobs": sorted(jobs),
-        "folder": str(folder),
+        "folder": str(registry.folder_of(apply_id)),
     }
 
 
-def _is_marked(row: JobRow, apply_id: str) -> bool:
-    mark = parse_mark(row.comment)
-    return mark is not None and mark.apply_id == apply_id
+def _is_kept(parts: Mapping[int, PartData]) -> bool:
+    return any(part["keep"] for part in parts.values())
 
 
-def _ensure_logs(spec: JobSpec, apply_id: str) -> Path:
+def ensure_logs(spec: JobSpec, apply_id: str) -> Path:
+    """The folder for the hosts' logs: one for each allocation, so that two never share a file."""
     base = spec.options.get("log_dir")
     folder = registry.folder_of(apply_id) / "logs"
     if base:
-        folder = Path(base).absolute() / f"{spec.name}-{apply_id[:8]}"
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder = Path(base) / f"{spec.name}-{apply_id[:8]}"
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise SpecError(f"log_dir: {base!r} cannot be made", seen=str(error)) from error
     return folder
 
 
-def make_status(rows: Sequence[JobRow]) -> Status:
-    """What Slurm says of all components together."""
-    if not rows:
-        return Status(liveness=Liveness.ENDED, reason="Slurm has no trace of the job any more")
-    seen = [row.liveness for row in rows]
-    for liveness in (Liveness.RUNNING, Liveness.PENDING, Liveness.UNKNOWN, Liveness.ENDED):
-        if liveness in seen:
-            row = rows[seen.index(liveness)]
-            return Status(liveness=liveness, reason=describe_row(row), details=_details(rows))
-    raise AssertionError("a row has a liveness")
-
-
-def describe_row(row: JobRow) -> str:
-    """A job in one line: its id, state and reason in Slurm's words and in plain ones."""
-    text = f"Slurm job {row.job_id} is {row.state}"
-    if row.reason and row.reason != "None":
-        text += f", reason {row.reason}"
-    plain = explain_reason(row.reason) or explain_state(row.state)
-    return f"{text}: {plain}" if plain else text
-
-
-def _details(rows: Sequence[JobRow]) -> dict[str, str]:
-    return {"slurm_jobs": ", ".join(str(row.job_id) for row in rows)}
-
-
-def _ask_host(door: Door) -> HostStatus:
+def _load_nodes_of(places: Any) -> Mapping[str, NodeRow]:
+    """Slurm's view of the nodes of some hosts; nothing is asked when there are none."""
+    wanted = {place.node for place in places if place.node}
+    if not wanted:
+        return {}
     try:
-        with Connection(str(door)) as connection:
-            answer = connection.ask({"op": "status"}, "status")
+        return {row.name: row for row in commands.load_nodes() if row.name in wanted}
+    except BackendError:
+        return {}
+
+
+def _door(place: Place) -> Door:
+    folder = Path(place.part["record_folder"])
+    return Door(
+        machine=place.machine,
+        port=place.part["port"],
+        host=place.host,
+        credentials=str(ensure_client(folder, route_to(place.machine))),
+    )
+
+
+def _ask_host(place: Place) -> Mapping[str, Any] | str:
+    if not place.node:
+        return "it has no node yet"
+    try:
+        with Connection(str(_door(place))) as connection:
+            return connection.ask({"op": "status"}, "status")
     except (UnreachableError, DeadlineError) as error:
-        return HostStatus(host=door.host, state=HostState.STARTING, reason=error.seen)
-    item = next(item for item in answer["hosts"] if item["host"] == door.host)
-    return HostStatus(
-        host=door.host,
-        state=HostState(item["state"]),
-        reason="\n".join(filter(None, [item["reason"], *item["tail"]])),
-        exit_code=item["exit_code"],
-    )
+        return error.seen or error.what
 
 
-def _load_host(door: Door) -> Host:
-    with Connection(str(door)) as connection:
-        answer = connection.ask({"op": "status"}, "status")
-    item = next(item for item in answer["hosts"] if item["host"] == door.host)
-    mesh, _, rank = door.host.rpartition("/")
+def _make_host(place: Place, answer: Any) -> Host:
+    if isinstance(answer, str):
+        raise UnreachableError(f"host {place.host} does not answer", seen=answer)
+    item = next(item for item in answer["hosts"] if item["host"] == place.host)
+    mesh, _, rank = place.host.rpartition("/")
     return Host(
-        name=answer["node"], mesh=mesh, rank=int(rank), address=item["address"], control=str(door)
+        name=place.node,
+        mesh=mesh,
+        rank=int(rank),
+        address=item["address"],
+        control=str(_door(place)),
     )
+
+
+def _log_files(handle: Handle) -> dict[str, str]:
+    parts = load_parts(Path(handle["folder"]), handle["generation"])
+    files = {place.host: place.log for place in make_places([], parts)}
+    for part in parts.values():
+        files["client"] = f"{part['logs']}/client.log"
+    return files

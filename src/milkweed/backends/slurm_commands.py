@@ -31,7 +31,9 @@ _PACE = 0.1
 """After waiting for t seconds without a change, look again after this share of t."""
 
 
-def run(argv: Sequence[str], *, text: str = "", timeout_s: float = TIMEOUT_S) -> str:
+def run(
+    argv: Sequence[str], *, text: str = "", timeout_s: float = TIMEOUT_S, cwd: str | None = None
+) -> str:
     """Run a command of Slurm; UnreachableError when its controller did not answer."""
     try:
         done = subprocess.run(
@@ -41,6 +43,7 @@ def run(argv: Sequence[str], *, text: str = "", timeout_s: float = TIMEOUT_S) ->
             text=True,
             errors="replace",
             timeout=timeout_s,
+            cwd=cwd,
             env=make_env(_environment()),
             check=False,
         )

@@ -34,10 +34,13 @@ SLURM_OPTIONS: OptionTable = MappingProxyType(
             "int", "The first of the 64 ports that hosts listen on.", minimum=1, default=22222
         ),
         "python_exe": OptionField(
-            "text", "The Python of the hosts; `python` is this very one where a host has it.",
+            "text",
+            "The Python of the hosts; `python` is this very one where a host has it.",
             default="python",
         ),
-        "log_dir": OptionField("text", "Where the hosts' logs are kept; else they go with the job."),
+        "log_dir": OptionField(
+            "text", "Where the hosts' logs are kept; else they go with the job."
+        ),
         "start_timeout": OptionField(
             "duration", "How long to wait for the hosts; the job stays in the queue.", client=True
         ),

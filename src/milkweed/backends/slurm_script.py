@@ -122,7 +122,8 @@ def render_script(submission: Submission) -> str:
         "umask 077",
         f"unset {' '.join(_UNSET)}",
         f"logs={shlex.quote(submission.logs)}",
-        'if [ -w "$logs" ]; then exec >>"$logs/slurm.log" 2>&1; fi',
+        '[ -w "$logs" ] || logs=$(mktemp -d)',
+        f"rm -f {shlex.quote(submission.folder)}/exit",
         *_render_python(submission.python),
         f"loader={shlex.quote(LOADER)}",
     ]
@@ -146,11 +147,17 @@ def _render_keepers(submission: Submission, number: int) -> list[str]:
     group = [f"--het-group={number}"] if several else []
     words = ["srun", *group, f'--nodes="{count}"', f'--ntasks="{count}"', *_SRUN]
     invitation = json.dumps(make_invitation(submission, number))
+    log = f'"$logs/{part_log(submission.part_name(number))}"'
     return [
-        f"""{" ".join(words)} "$python" -c "$loader" <<'{_END}' &""",
+        f"""{" ".join(words)} "$python" -c "$loader" >{log} 2>&1 <<'{_END}' &""",
         invitation,
         _END,
     ]
+
+
+def part_log(part: str) -> str:
+    """The file for what Slurm itself says of a part's tasks; written anew when a job starts again."""
+    return f"part-{part}.log"
 
 
 def make_invitation(submission: Submission, number: int) -> Mapping[str, Any]:

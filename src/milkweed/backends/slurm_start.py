@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import socket
+import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,6 @@ from ..bell import bell, route_to
 from ..errors import AccessError
 from ..pki import (
     Authority,
-    ensure_private_folder,
     load_authority,
     make_authority,
     save_authority,
@@ -88,12 +89,18 @@ def save_part(
     envs = {mesh.name: spec.mesh_env(mesh) for mesh in spec.meshes}
     data = {
         **start,
+        "part": name,
         "first": name.endswith(".0"),
         "hosts": [{"mesh": mesh, "rank": rank, "env": envs[mesh]} for mesh, rank in part.hosts],
         "released": [],
         "certificates": _issue(authority, folder / KEY_FOLDER, name, wanted or rows),
     }
-    _save(folder / wire.part_file(name), data)
+    save_part_data(folder, data)
+
+
+def save_part_data(folder: Path, data: Mapping[str, Any]) -> None:
+    """Write a part's file anew."""
+    _save(folder / wire.part_file(data["part"]), data)
 
 
 def _save(path: Path, data: Mapping[str, Any]) -> None:
@@ -123,11 +130,17 @@ def ensure_client(folder: Path, address: str) -> Path:
     """A certificate for a client that hosts reach at an address; one for each address it was ever at."""
     keys = folder / KEY_FOLDER
     place = keys / f"client-{address.replace(':', '_')}"
-    if not (place / "tls.crt").exists():
-        authority = load_authority(keys)
-        leaf = authority.issue([address, socket.gethostname()])
-        ensure_private_folder(place)
-        save_credentials(place, leaf, authority.cert_pem)
+    if place.exists():
+        return place
+    authority = load_authority(keys)
+    leaf = authority.issue([address, socket.gethostname()])
+    # Several clients, or threads of one, may come here at once: the first whole folder stays.
+    made = keys / f".new-{uuid.uuid4().hex}"
+    save_credentials(made, leaf, authority.cert_pem)
+    try:
+        made.rename(place)
+    except OSError:
+        shutil.rmtree(made)
     return place
 
 

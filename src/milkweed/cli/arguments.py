@@ -16,6 +16,13 @@ def complete_job(incomplete: str) -> list[str]:
     return sorted({entry.name for entry in load_entries() if entry.name.startswith(incomplete)})
 
 
+def complete_backend(incomplete: str) -> list[str]:
+    """The names of backends, for shells."""
+    from ..backends import backend_names
+
+    return [name for name in backend_names() if name.startswith(incomplete)]
+
+
 JobArgument = Annotated[
     str | None,
     typer.Argument(
@@ -33,6 +40,16 @@ JobOption = Annotated[
         metavar="JOB",
         help="A job file, or the name or id of a recorded job; else the job of this folder.",
         autocompletion=complete_job,
+        show_default=False,
+    ),
+]
+OnOption = Annotated[
+    str | None,
+    typer.Option(
+        "--on",
+        metavar="BACKEND",
+        help="Ask this backend's scheduler itself, so that jobs are found whose records are gone.",
+        autocompletion=complete_backend,
         show_default=False,
     ),
 ]

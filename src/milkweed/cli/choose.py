@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +13,7 @@ from ..registry import Entry, load_entries
 from ..spec import suggest
 from ..state import DEFAULT_PATH, StateFile
 from ..worker.wire import STATE_ENV
-from .render import SHORT_ID, render_age, render_table
+from .render import SHORT_ID, render_since, render_table
 
 if TYPE_CHECKING:
     from ..jobfile import JobFile
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
 MIN_ID = 4
 """Shorter words are never taken for the beginning of an id: a slip must not name a job."""
 JOBFILE_SUFFIXES = (".yaml", ".yml")
+ASK_HINT = "`milkweed ls --on slurm` asks the scheduler itself"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,14 +36,17 @@ class Chosen:
     entry: Entry | None = None
 
 
-def choose(job: str | None) -> Chosen:
-    """Find the job that a word names, or without one the job of this place."""
+def choose(job: str | None, on: str | None = None) -> Chosen:
+    """Find the job that a word names, or without one the job of this place.
+
+    With the name of a backend, the word is looked for among all that its scheduler knows.
+    """
     if job is None:
-        return _choose_here()
+        return _choose_here() if on is None else _raise_unnamed(on)
     # Another job than the one this program may have been started for is meant.
     os.environ.pop(STATE_ENV, None)
-    if not _is_path(job):
-        return of_entry(find_entry(job))
+    if on is not None or not _is_path(job):
+        return of_entry(find_entry(job, on))
     return of_record(StateFile(job)) if job.endswith(".json") else of_jobfile(Path(job))
 
 
@@ -66,15 +69,30 @@ def _choose_here() -> Chosen:
     )
 
 
-def choose_all(job: str | None) -> list[Chosen]:
+def _raise_unnamed(on: str) -> Chosen:
+    """The job of this place may be another one than the scheduler has, so it is not guessed."""
+    raise MilkweedError(f"no job on {on} was named", hint=f"`milkweed ls --on {on}` lists them")
+
+
+def choose_all(job: str | None, on: str | None = None) -> list[Chosen]:
     """The same for reads, which may be about several: without a job here, all recorded ones."""
     if job is not None:
-        return [choose(job)]
+        return [choose(job, on)]
+    if on is not None:
+        return _choose_all_on(on)
     if (here := find_here()) is not None:
         return [here]
     if found := [of_entry(entry) for entry in load_entries()]:
         return found
     raise make_nothing_error()
+
+
+def _choose_all_on(on: str) -> list[Chosen]:
+    from .asked import require_entries
+
+    if found := [of_entry(entry) for entry in require_entries(on)]:
+        return found
+    raise NotAppliedError(f"there is no job on {on}", hint="`milkweed apply` asks for hosts")
 
 
 def find_here() -> Chosen | None:
@@ -129,45 +147,60 @@ def of_entry(entry: Entry) -> Chosen:
     return Chosen(name=entry.name, backend=entry.backend, file=entry.state_file(), entry=entry)
 
 
-def find_entry(word: str) -> Entry:
-    """The recorded job of that name, or with that beginning of an id."""
-    entries = list(load_entries())
+def find_entry(word: str, on: str | None = None) -> Entry:
+    """The job of that name, or with that beginning of an id: recorded, or known to a scheduler."""
+    entries = _load_entries(on)
     found = [entry for entry in entries if entry.name == word]
     if not found and len(word) >= MIN_ID:
         found = [entry for entry in entries if entry.apply_id.startswith(word)]
-    return the_one(found, word) if found else _raise_missing(word, entries)
+    return the_one(found, word, on) if found else _raise_missing(word, entries, on)
 
 
-def the_one(found: Sequence[Entry], word: str) -> Entry:
+def _load_entries(on: str | None) -> list[Entry]:
+    if on is None:
+        return list(load_entries())
+    from .asked import require_entries
+
+    return require_entries(on)
+
+
+def the_one(found: Sequence[Entry], word: str, on: str | None = None) -> Entry:
     """The only entry of a list; an error that shows all when there are more."""
     if len(found) == 1:
         return found[0]
+    kind = "recorded jobs" if on is None else f"jobs on {on}"
     raise MilkweedError(
-        f"{len(found)} recorded jobs are called {word!r}",
+        f"{len(found)} {kind} are called {word!r}",
         seen=render_entries(found),
         hint=f"name one by its id, such as {found[-1].apply_id[:SHORT_ID]}",
     )
 
 
-def _raise_missing(word: str, entries: Sequence[Entry]) -> Entry:
+def _raise_missing(word: str, entries: Sequence[Entry], on: str | None) -> Entry:
     names = sorted({entry.name for entry in entries})
+    if on is not None:
+        near = suggest(word, names) if names else ""
+        hint = "with --on, a job is named by its name or id, not by a file"
+        raise NotAppliedError(
+            f"there is no job called {word!r} on {on}", hint=hint if _is_path(word) else near
+        )
+    hint = suggest(word, names) if names else "`milkweed init` writes a job file"
     raise NotAppliedError(
         f"no job called {word!r} is recorded, and there is no such job file",
-        hint=suggest(word, names) if names else "`milkweed init` writes a job file",
+        hint=f"{hint}\n{ASK_HINT}",
     )
 
 
 def render_entries(entries: Sequence[Entry]) -> str:
     """Entries one below the other, with what tells them apart."""
-    now = time.time()
     return render_table(
         [
             (
                 entry.apply_id[:SHORT_ID],
                 entry.name,
                 entry.backend,
-                render_age(now - entry.created),
-                entry.state_path,
+                render_since(entry.created),
+                entry.state_path or "record lost",
             )
             for entry in entries
         ]

@@ -90,9 +90,9 @@ class Seen:
             "expected_start": status.expected_start,
             "details": dict(status.details),
             "apply_id": found.apply_id,
-            "created": found.created,
-            "age_s": round(time.time() - found.created, 3),
-            "record": str(found.file.path),
+            "created": found.created or None,
+            "age_s": round(time.time() - found.created, 3) if found.created else None,
+            "record": str(found.file.path) if found.file.path.name else None,
             "record_lost": found.lost,
         }
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from typer.core import TyperCommand
 
-TEXTS = frozenset({"job", "host", "timeout", "words"})
+TEXTS = frozenset({"job", "host", "on", "timeout", "words"})
 """The parameters that take any text."""
 
 

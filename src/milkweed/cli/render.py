@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -57,6 +58,11 @@ def render_age(seconds: float) -> str:
         if seconds < limit:
             return f"{int(seconds / size)}{unit}"
     return f"{int(seconds / 86_400)}d"
+
+
+def render_since(created: float) -> str:
+    """The age of what was made then; `?` when nobody knows when."""
+    return render_age(time.time() - created) if created else "?"
 
 
 def print_json(data: Any) -> None:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Self
 
 from .._checkpoint import checkpoint
 from ..backends import load_backend
-from ..backends.base import Backend, LogLine
+from ..backends.base import Backend, Glances, LogLine
 from ..errors import (
     AllocationEndedError,
     ChangedError,
@@ -23,7 +22,7 @@ from ..errors import (
     StateError,
     UnsupportedError,
 )
-from ..events import Event, Events
+from ..events import Event
 from ..plan import ON_CHANGE, Action, Plan
 from ..registry import own_state_path
 from ..spec import JobSpec, suggest
@@ -32,20 +31,10 @@ from ..status import Liveness, Status
 from ..worker.wire import STATE_ENV
 from . import hooks, lifecycle
 from .command import class_path, make_client_command
-from .connection import Connection
-from .progress import Progress
+from .held import Held
 from .services import ServiceMethods
 from .state import JobState
-
-
-@dataclass
-class Held:
-    """What a job object holds of its allocation."""
-
-    record: Record
-    file: StateFile
-    connection: Connection | None = None
-    state: JobState | None = None
+from .waiting import should_cancel, wait_until
 
 
 class JobTrait(ServiceMethods):
@@ -120,7 +109,8 @@ class JobTrait(ServiceMethods):
             self._refuse_second_client()
             own = hooks.is_hooked(self)
             script = (client_script,) if own else make_client_command(client_script)
-        action = self._apply(None, keep=bool(script), client_script=script)
+        keep = bool(script) or self._backend().capabilities.queued
+        action = self._apply(None, keep=keep, client_script=script)
         if action in {Action.CREATE, Action.REPLACE} and not script:
             self._own()
 
@@ -137,7 +127,8 @@ class JobTrait(ServiceMethods):
         """Hosts that live with their owner must know that it is there, though it has not connected yet."""
         backend = self._backend()
         if backend.capabilities.machine_bound:
-            self._connection(self._require(), owner=True).join(None)
+            held = self._require()
+            held.connect(backend, self.spec.client, owner=True).join(None)
 
     def _apply(
         self,
@@ -172,6 +163,27 @@ class JobTrait(ServiceMethods):
         else:
             held.record, held.file = record, file
         return plan.action
+
+    def resize(self, mesh: str, hosts: int) -> None:
+        """Give a mesh another number of hosts; all others go on with what they do.
+
+        Added hosts wait for the scheduler like any; `state()` then has meshes of the new size.
+        """
+        spec = self.spec.resized({mesh: hosts})
+        held = self._held
+        if held is None:
+            self._spec = spec
+            return
+        backend = self._backend()
+        if not backend.capabilities.resize:
+            raise UnsupportedError(f"{backend.name} cannot change the size of an allocation")
+        if held.connection:
+            held.connection.release(set(held.record.spec.labels) - set(spec.labels))
+        self._spec = spec
+        self._apply(held.file, keep=True)
+        held.state = None
+        if held.connection:
+            held.connection.change(held.record.spec, held.record.handle or {})
 
     @property
     def apply_id(self) -> str | None:
@@ -228,42 +240,41 @@ class JobTrait(ServiceMethods):
 
     def _connect(self, *, created: bool, keep: bool) -> JobState:
         held = self._require()
-        connection = self._connection(held, owner=not keep)
+        backend = self._backend()
+        queued = backend.capabilities.queued
         try:
-            timeout_s = self.spec.client.get("start_timeout")
-            meshes = connection.open(time.monotonic() + timeout_s if timeout_s else None)
-            if keep:
-                connection.keep()
+            return held.open(backend, self.spec.client, owner=not keep)
         except DeadlineError:
             raise  # the connection stays: calling again goes on waiting
         except BaseException as error:  # whatever else ends the wait, the connection must not stay
             self._let_go()
             failed = isinstance(error, HostFailedError | AllocationEndedError)
-            if created and (failed or not keep) and not self._backend().capabilities.queued:
-                self.kill()
+            waits = queued and keep and isinstance(error, KeyboardInterrupt)
+            if (created and (not keep or (failed and not queued))) or (waits and self._gives_up()):
+                self._kill_after(error)
             raise
-        held.state = JobState(meshes)
-        Events(held.record.apply_id or "").add("connected")
-        return held.state
 
-    def _connection(self, held: Held, *, owner: bool) -> Connection:
-        """The connection there is, or a new one."""
-        if held.connection is None or not held.connection.usable:
-            self._let_go()
-            held.connection = Connection(
-                self._backend(),
-                replace(held.record.spec, client=self.spec.client),
-                held.record.handle or {},
-                Events(held.record.apply_id or ""),
-                owner=owner,
+    def _gives_up(self) -> bool:
+        """Ctrl-C while the job waits in a queue: what becomes of it is the person's word."""
+        status = self.status()
+        if status.liveness is Liveness.RUNNING:
+            return False
+        word = self.spec.client.get("on_interrupt", "ask")
+        recorded = str(self._require().file.path)
+        return should_cancel(word, status, name=self.spec.name, recorded=recorded)
+
+    def _kill_after(self, error: BaseException) -> None:
+        """End what an error leaves behind; the error is what a person must see, whatever happens now."""
+        try:
+            self.kill()
+        except MilkweedError as trouble:
+            error.add_note(
+                f"the job could not be ended: {trouble.what}; `milkweed kill` does it later"
             )
-        return held.connection
 
     def _let_go(self) -> None:
-        held = self._held
-        if held and held.connection:
-            held.connection.close()
-            held.connection = held.state = None
+        if self._held:
+            self._held.let_go()
 
     def _require(self) -> Held:
         if self._held is None:
@@ -295,7 +306,7 @@ class JobTrait(ServiceMethods):
 
     def events(self) -> list[Event]:
         """What has happened to the allocation so far."""
-        return Events(self._require().record.apply_id or "").load()
+        return self._require().events.load()
 
     def logs(self, host: str | None = None, *, follow: bool = False) -> Iterator[LogLine]:
         """The lines that one host (`"trainers/3"`), or every host, has written."""
@@ -312,29 +323,18 @@ class JobTrait(ServiceMethods):
         """
         held = self._require()
         goal = until or ("ended" if held.record.batch else "running")
-        if goal not in {"running", "ended"}:
-            raise SpecError(f"until: {goal!r} is not known", hint="say «running» or «ended»")
-        progress = Progress(f"waiting until job {held.record.spec.name!r} is {goal}")
-        pause_s = 0.01
-        while True:
-            status = self.status()
-            if status.liveness is Liveness.ENDED:
-                if goal == "ended":
-                    return status
-                raise AllocationEndedError("the allocation has ended", seen=status.reason)
-            if goal == "running" and status.ready:
+        name = held.record.spec.name
+        return wait_until(goal, self._look, name=name, timeout_s=deadline)
+
+    def _look(self) -> Status:
+        """The status; while a scheduler still has the job in its queue, hosts are not asked."""
+        held = self._require()
+        backend = self._backend()
+        if held.record.handle is not None and isinstance(backend, Glances):
+            status = backend.glance(held.record.handle)
+            if status.liveness is not Liveness.RUNNING:
                 return status
-            if goal == "running" and (failed := status.failed_hosts):
-                raise HostFailedError(f"host {failed[0].host} has failed", seen=failed[0].reason)
-            progress.see(status.describe())
-            if deadline is not None and progress.waited_s >= deadline:
-                raise DeadlineError(
-                    f"the job was not {goal} within {deadline:g} s",
-                    seen=status.describe(),
-                    hint="nothing was cancelled: wait again, or kill()",
-                )
-            time.sleep(pause_s)
-            pause_s = min(pause_s * 1.5, 2.0)
+        return self.status()
 
     # Ending
 

@@ -8,7 +8,8 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,18 +20,20 @@ from ..errors import AllocationEndedError, DeadlineError, HostFailedError
 from ..events import Events
 from ..hosts import Host, cut_hosts
 from ..spec import JobSpec
-from ..status import Liveness, Status
+from ..status import HostState, Liveness, Status
 from ..units import render_duration
 from ..worker.wire import engine_environment
 from .presence import Presence
 from .progress import Progress
 from .terminal import Terminal
-from .watch import Watch, glance
+from .watch import Watch, explain, glance
 
 START_TIMEOUT_S = 300.0
 FIRST_POLL_S = 0.005
 SLOWEST_POLL_S = 5.0
 LEAVE_TIMEOUT_S = 5.0
+EXPLAIN_AFTER_S = 1.0
+EXPLAIN_AT_ONCE = 3
 
 _open: set[Connection] = set()
 """Held here too: hosts stay in use though a program keeps only a mesh of its job."""
@@ -65,7 +68,7 @@ class Connection:
             output=terminal is not None,
             hear=self._watch.hear,
         )
-        self._watch.rejoin = self._presence.rejoin
+        self._watch.rejoin, self._watch.drop = self._presence.rejoin, self._presence.drop
         self._watch.pause, self._watch.clock = sleep, clock
         self._pid = os.getpid()
 
@@ -137,16 +140,31 @@ class Connection:
         while True:
             addresses = self._backend.controls(self._handle)
             missing = self._presence.join(addresses)
-            if addresses and not missing:
+            if addresses and not missing and self._has_all():
                 return True
-            if self._look().liveness is Liveness.PENDING:
+            status = self._look()
+            if status.liveness is Liveness.PENDING:
                 self._presence.close(0)
                 return False
-            progress.see(f"{len(addresses) - len(missing)} of {len(addresses)} answer")
-            seen = next(iter(missing.values()), "the scheduler names no hosts yet")
+            if progress.waited_s > EXPLAIN_AFTER_S:
+                self._raise_explained(missing)
+            progress.see(f"{len(addresses) - len(missing)} hosts answer; {status.describe()}")
+            seen = next(iter(missing.values()), status.describe())
             _check_deadline(self._clock(), limit_s, progress, seen)
             self._sleep(pause_s)
             pause_s = min(pause_s * 1.5, 0.5)
+
+    def _has_all(self) -> bool:
+        """Whether every declared host has a keeper that we know; where hosts are not kept, there is none."""
+        labels = {label for session in self._presence.sessions for label in session.labels}
+        return isinstance(self._backend, Connects) or labels.issuperset(self._spec.labels)
+
+    def _raise_explained(self, missing: Mapping[str, str]) -> None:
+        """The scheduler may know already that a host will never answer."""
+        for address in list(missing)[:EXPLAIN_AT_ONCE]:
+            status = explain(self._backend, self._handle, parse_door(address).host)
+            if status.state is HostState.FAILED:
+                raise HostFailedError(f"host {status.host} did not start", seen=status.reason)
 
     def _wait_ready(self, deadline_s: float | None) -> Sequence[Host]:
         """Wait until every host's worker serves; the first that fails ends the wait at once."""
@@ -204,6 +222,16 @@ class Connection:
         """Whether the hosts are all there."""
         return self.alive and not self.lost
 
+    def release(self, labels: Iterable[str]) -> None:
+        """Some hosts are about to go, and that is meant."""
+        self._watch.forget(labels)
+
+    def change(self, spec: JobSpec, handle: Handle) -> None:
+        """The allocation has other hosts now: the next `open` joins the new ones, and stays with the others."""
+        self._spec = replace(spec, client=self._spec.client)
+        self._handle = self._watch.handle = handle
+        _open.discard(self)
+
     def keep(self) -> None:
         """Let the hosts outlive this client."""
         idle_timeout_s = self._spec.lifetime.idle_timeout_s
@@ -226,9 +254,7 @@ def _make_host(seen: Mapping[str, Any], node: str, control: str) -> Host:
     return Host(name=name, mesh=mesh, rank=int(rank), address=seen["address"], control=control)
 
 
-def _check_deadline(
-    now_s: float, deadline_s: float | None, progress: Progress, seen: str
-) -> None:
+def _check_deadline(now_s: float, deadline_s: float | None, progress: Progress, seen: str) -> None:
     if deadline_s is not None and now_s >= deadline_s:
         raise DeadlineError(
             f"the hosts were not ready after {render_duration(progress.waited_s)}",

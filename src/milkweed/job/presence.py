@@ -42,9 +42,7 @@ class Presence:
         else:
             with ThreadPoolExecutor(min(_AT_ONCE, len(wanted))) as pool:
                 tried = list(pool.map(self._try, wanted))
-        return {
-            address: why for address, why in zip(wanted, tried, strict=True) if why is not None
-        }
+        return {address: why for address, why in zip(wanted, tried, strict=True) if why is not None}
 
     def _try(self, address: str) -> str | None:
         try:

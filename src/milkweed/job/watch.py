@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from ..backends.base import Backend, Explains, Glances, Handle
 from ..control import Session
 from ..events import Events
-from ..status import Liveness, Status
+from ..status import HostState, HostStatus, Liveness, Status
 from .terminal import Terminal
 
 Message = Mapping[str, Any]
@@ -27,6 +27,13 @@ def glance(backend: Backend, handle: Handle, *, fresh: bool = False) -> Status:
     return backend.poll(handle)
 
 
+def explain(backend: Backend, handle: Handle, host: str) -> HostStatus:
+    """What the scheduler knows of a host that does not answer."""
+    if isinstance(backend, Explains):
+        return backend.explain(handle, host)
+    return HostStatus(host=host, state=HostState.UNKNOWN)
+
+
 @dataclass
 class Watch:
     """Everything that is heard, and what is made of it."""
@@ -38,10 +45,13 @@ class Watch:
     events: Events
     terminal: Terminal | None
     rejoin: Callable[[Session], bool] = lambda _session: False
+    drop: Callable[[Session], None] = lambda _session: None
     pause: Callable[[float], object] = lambda _seconds: None
     clock: Callable[[], float] = lambda: 0.0
     seen: dict[str, Message] = field(default_factory=dict[str, Message])
     lost: dict[str, str] = field(default_factory=dict[str, str])
+    forgotten: set[str] = field(default_factory=set[str])
+    """Hosts that are released: their end is no loss."""
     over: str | None = None
     """Why it is over, once it is: hosts ended, or went back to the queue, or this client has left."""
     changed: threading.Condition = field(default_factory=threading.Condition)
@@ -50,6 +60,8 @@ class Watch:
     def hear(self, session: Session, message: Message) -> None:
         """Take one message of one session."""
         kind = message.get("ev")
+        if kind == "host" and message["host"] in self.forgotten:
+            return
         if kind == "out" and self.terminal is not None:
             if message["kind"] == "proc":  # what workers and a batch client say is for their logs
                 self.terminal.take(dict(message))
@@ -90,7 +102,8 @@ class Watch:
 
     def _saw_closed(self, session: Session) -> None:
         """Keepers of this machine end with their hosts; those elsewhere may only be out of reach."""
-        if self.over is not None:
+        self.drop(session)
+        if self.over is not None or self.forgotten.issuperset(session.labels):
             return
         if self.backend.capabilities.machine_bound:
             self.end("")
@@ -118,15 +131,18 @@ class Watch:
 
     def _lose(self, session: Session, ending: str) -> None:
         for label in session.labels:
-            reason, tail = self._explain(label)
+            first, *tail = explain(self.backend, self.handle, label).reason.splitlines() or [""]
             words = ending or f"its machine {session.node} does not answer"
+            reason = f"{words}; {first}" if first else words
             item = {"host": label, "state": "failed", "tail": tail, "exit_code": None}
-            self._saw_host({**item, "reason": f"{words}; {reason}" if reason else words})
+            self._saw_host({**item, "reason": reason})
 
-    def _explain(self, label: str) -> tuple[str, Sequence[str]]:
-        if isinstance(self.backend, Explains):
-            return self.backend.explain(self.handle, label)
-        return "", ()
+    def forget(self, labels: Iterable[str]) -> None:
+        """These hosts are about to be released."""
+        with self.changed:
+            self.forgotten = set(labels)
+            for label in self.forgotten:
+                self.seen.pop(label, None)
 
     def end(self, reason: str) -> None:
         """It is over for this client; said once."""

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import os
-import shutil
 import signal
 import time
 from collections.abc import Mapping, Sequence
@@ -14,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import identity
-from . import bell, children, tls, warm, wire
+from . import bell, children, leaving, tls, warm, wire
 from .clients import Client, Clients
 from .fleet import Fleet
 from .lease import Lease
@@ -29,17 +27,10 @@ def main(argv: Sequence[str]) -> int:
     run = Path(argv[0])
     os.chdir(run)
     start = json.loads((run / wire.START_FILE).read_text())
-    save(run / wire.KEEPER_FILE, identity.process(os.getpid()))
+    leaving.save(run / wire.KEEPER_FILE, identity.process(os.getpid()))
     become_subreaper()
     warm.warm_up()
     return asyncio.run(Keeper(run, start).keep())
-
-
-def save(path: Path, data: Any) -> None:
-    """Write a file in one step; the folder around it is closed to others."""
-    temporary = path.with_name(f"{path.name}.new")
-    temporary.write_text(json.dumps(data))
-    temporary.replace(path)
 
 
 def become_subreaper() -> None:
@@ -132,16 +123,14 @@ class Keeper:
 
     def _leave(self) -> None:
         """Without a record nobody looks here again: leave nothing. With one, leave the reason and the logs."""
+        if "control" in self.start:
+            leaving.leave_remote(self.run, self.start, self.reason, keep=self.lease.keep)
+            return
         if not self.lease.keep:
-            record = Path(self.start["record_folder"])
-            for folder in (self.run, record):
-                shutil.rmtree(folder, ignore_errors=True)
-            for folder in (self.run.parent, record.parent, record.parent.parent):
-                with contextlib.suppress(OSError):
-                    folder.rmdir()  # only when nothing else is in it
+            leaving.remove_all(self.run, self.start["record_folder"])
             return
         ended = {"reason": self.reason, "exit_code": self.exit_code, "at": time.time()}
-        save(self.run / wire.ENDED_FILE, ended)
+        leaving.save(self.run / wire.ENDED_FILE, ended)
         for name in (wire.CONTROL_SOCKET, wire.FORK_FIFO):
             (self.run / name).unlink(missing_ok=True)
 

@@ -19,7 +19,8 @@ from typing import Any
 
 from .. import identity
 from . import tls, warm, wire
-from .keeper import Keeper, become_subreaper, save
+from .keeper import Keeper, become_subreaper
+from .leaving import ended_file, save
 
 PATIENCE_S = 10.0
 """How long to look for the job's folder: a shared file system may show it late."""
@@ -32,6 +33,7 @@ def main(invitation: Mapping[str, Any]) -> int:
     start = load_start(Path(invitation["folder"]), invitation["part"])
     save(run / wire.KEEPER_FILE, identity.process(os.getpid()))
     share = make_share(start, invitation, index, run)
+    ended_file(share).unlink(missing_ok=True)  # of a run before the job was put back into the queue
     become_subreaper()
     warm.warm_up()
     return asyncio.run(Keeper(run, share).keep())
@@ -83,7 +85,9 @@ def load_start(folder: Path, part: str) -> dict[str, Any]:
             return json.loads(path.read_bytes())
         except (OSError, ValueError) as error:
             if time.monotonic() > deadline_s:
-                raise SystemExit(f"the job's folder is not to be seen on this machine: {error}") from error
+                raise SystemExit(
+                    f"the job's folder is not to be seen on this machine: {error}"
+                ) from error
             time.sleep(0.1)
 
 
@@ -92,11 +96,12 @@ def make_share(
 ) -> dict[str, Any]:
     """What the keeper of this machine is told: its one host, its certificate, its folders."""
     node = os.environ.get(invitation["node_env"], "") or os.uname().nodename
-    if index >= len(start["hosts"]):
+    left = [host for at, host in enumerate(start["hosts"]) if at not in start["released"]]
+    if index >= len(left):
         raise SystemExit(f"this job has no host for place {index} of part {invitation['part']}")
     credentials = copy_credentials(start, node, run)
     logs = start["logs"] if os.access(start["logs"], os.W_OK) else str(run / wire.LOG_FOLDER)
-    host = dict(start["hosts"][index])
+    host = dict(left[index])
     host["log"] = f"{logs}/{host['mesh']}.{host['rank']}.log"
     host["transport"] = "tls"
     host["name"] = start["addresses"].get(node, node)
@@ -108,6 +113,8 @@ def make_share(
         "cwd": start["cwd"] if os.path.isdir(start["cwd"]) else "/",
         "logs": logs,
         "node": node,
+        "folder": invitation["folder"],
+        "share": f"{invitation['part']}.{index}",
         "record_folder": start["record_folder"] if index == 0 and start["first"] else "",
         "control": {"port": start["port"], "folder": str(run / wire.TLS_FOLDER)},
     }

@@ -15,12 +15,20 @@ mkdir -p "$OUT" "$HOOKS"
 rm -f "$OUT"/*
 cd /
 
-run() { timeout 60 "$LABS/login" "$@" </dev/null; }
+begin_at() { FIRST=$(($(run squeue -h -a -t all -o %A | sort -n | tail -1) + 1)); }
+FIRST=1
+run() { timeout 80 "$LABS/login" "$@" </dev/null; }
 job() { run sbatch --parsable -o /dev/null -t 60 -J "$@"; }
 sleeper() { job "$@" --wrap 'exec sleep 900'; }
-squeue_to() { run squeue -h -a -t all -u root -o "$JOBS" >"$OUT/squeue-$1.txt"; }
-scontrol_to() { run scontrol show job -o >"$OUT/scontrol-$1.txt"; }
-both_to() { squeue_to "$1"; scontrol_to "$1"; }
+ids() { run squeue -h -a -t all -u root -o %i | sed 's/[^0-9].*//' | sort -nu | awk -v first="$FIRST" '$1 >= first'; }
+squeue_to() { # squeue_to NAME [VARIABLE=VALUE] : the jobs since begin_at
+  run env ${2:+"$2"} squeue -h -a -t all -j "$(ids | paste -sd,)" -o "$JOBS" >"$OUT/squeue-$1.txt"
+}
+show_jobs() { local id; for id in $(ids); do run scontrol show job "$@" "$id"; done; }
+both_to() {
+  squeue_to "$1"
+  show_jobs -o >"$OUT/scontrol-$1.txt"
+}
 sinfo_to() { run sinfo -N -h -a -o "$NODES" >"$OUT/sinfo-$1.txt"; }
 error_to() { # error_to NAME CMD... : what a command that fails says
   local name=$1
@@ -43,6 +51,7 @@ printf '#!/bin/sh\n[ "$SLURM_JOB_NAME" != configuring ] || sleep 6\n' >"$HOOKS/p
 printf '#!/bin/sh\n[ ! -e %s/refuse ]\n' "$HOOKS" >"$HOOKS/prolog-node"
 chmod +x "$HOOKS"/prolog-*
 rm -f "$HOOKS/refuse"
+mkdir -p "$HOOKS/my logs"
 trap '"$LABS/down.sh"; rm -rf "$HOOKS"' EXIT
 MIN_JOB_AGE=1200 SLURMD_TIMEOUT=10 EXTRA_CONF="Licenses=gold:1
 PreemptType=preempt/partition_prio
@@ -79,8 +88,8 @@ run scontrol update NodeName=n4 State=DRAIN Reason='bad disk | see ticket 12'
 run scontrol create reservation ReservationName=later StartTime=now+1day Duration=60 Users=root Nodes=n3 >/dev/null
 timeout_id=$(sleeper timeout -N1 -t 1)
 sleeper running -N2 -t 2:00:00 --comment 'milkweed:1:0b0c5f8e-0000-4000-8000-000000000001:1:0:running' >/dev/null
-sleeper 'odd | name = 1' -N1 -t 30 --comment 'JobState=FAILED | x' -p short -o '/tmp/my logs/%x.out' >/dev/null
-sleeper $'two\nlines' -N1 -t UNLIMITED --comment $'a\nb' -p hidden >/dev/null
+sleeper 'odd | name = 1' -N1 -t 30 --comment 'JobState=FAILED | x' -p short -o "$HOOKS/my logs/%x.out" >/dev/null
+sleeper $'two\nlines' -N1 -t 90 --comment $'a\nb' -p hidden >/dev/null
 job array -N1 --array=1-2 --wrap 'exec sleep 900' >/dev/null
 run sbatch --parsable -J het -o /dev/null --comment first -N1 -t 60 : --comment second -N2 -t 60 --wrap 'exec sleep 900' >/dev/null
 licensed=$(sleeper licensed -N1 -L gold:1)
@@ -88,6 +97,7 @@ until_state "$licensed" RUNNING
 sleeper Licenses -N1 -L gold:1 >/dev/null
 sleeper Resources -N3 --exclusive >/dev/null
 sleeper Priority -N3 --exclusive >/dev/null
+sleeper unlimited -N1 -t UNLIMITED >/dev/null
 sleeper too-many-nodes -N9 >/dev/null
 sleeper too-many-cpus -c 99 >/dev/null
 sleeper gone-dependency -d afterok:99999 >/dev/null
@@ -110,27 +120,31 @@ failing=$(job failed -N1 --wrap 'exit 3')
 sleeper DependencyNeverSatisfied -d "afterok:$failing" >/dev/null
 sleep 12
 both_to waiting
-run env SLURM_TIME_FORMAT=%s squeue -h -a -t all -u root -o "$JOBS" >"$OUT/squeue-epoch.txt"
 sinfo_to drained
 suspend=$(sleeper suspended -N1)
 until_state "$suspend" RUNNING
 run scontrol suspend "$suspend"
+begin_at
+FIRST=$((FIRST - 1))
 both_to suspended
+squeue_to suspended-epoch SLURM_TIME_FORMAT=%s
 until_state "$timeout_id" "TIMEOUT"
-run scancel -u root --name=Resources,Priority,running,suspended
-run scontrol delete ReservationName=later 2>/dev/null || true
-sleep 2
-both_to reservation-deleted
+FIRST=$timeout_id
+run squeue -h -a -t all -j "$timeout_id" -o "$JOBS" >"$OUT/squeue-timeout.txt"
+run scontrol show job -o "$timeout_id" >"$OUT/scontrol-timeout.txt"
 run scancel -u root
 run scontrol update NodeName=n4 State=RESUME
 sleep 8
 
 echo "jobs that end"
+begin_at
 id=$(job configuring -N2 --wrap true)
 until_state "$id" CONFIGURING
 both_to configuring
+until_state "$id" COMPLETED
 job completed -N1 --wrap true >/dev/null
-job exit-3 -N1 -o '/tmp/my logs/%j.out' --wrap 'exit 3' >/dev/null
+job no-output-folder -N1 -o /nonexistent/out --wrap true >/dev/null
+job exit-3 -N1 -o "$HOOKS/my logs/%j.out" --wrap 'exit 3' >/dev/null
 job signal-9 -N1 --wrap 'kill -9 $$' >/dev/null
 job step-signal -N1 --wrap 'srun sh -c "kill -11 \$\$"' >/dev/null
 sleeper cancelled-pending -H >/dev/null
@@ -147,8 +161,9 @@ urgent=$(job urgent -N1 --exclusive -p urgent --wrap 'exec sleep 5')
 until_state "$id" "PREEMPTED PENDING"
 until_state "$urgent" COMPLETED
 both_to ended
-run scontrol show job >"$OUT/scontrol-ended-long.txt"
+show_jobs >"$OUT/scontrol-ended-long.txt"
 
+begin_at
 echo "jobs that are being ended, or go back into the queue"
 cancel=$(job completing-cancelled -N2 --wrap "$STUBBORN")
 requeue=$(job completing-requeued -N2 --wrap "$STUBBORN")
@@ -167,7 +182,8 @@ both_to completing
 sleep 10
 both_to requeued
 touch "$HOOKS/refuse"
-refused=$(sleeper launch-failed -w n3)
+begin_at
+sleeper launch-failed -w n3 >/dev/null
 sleep 10
 both_to launch-failed
 sinfo_to launch-failed
@@ -177,6 +193,7 @@ run scontrol update NodeName=n3 State=RESUME
 sleep 8
 
 echo "a node that dies"
+begin_at
 lost=$(sleeper node-fail -N2 -w n3,n4 --no-requeue)
 back=$(sleeper node-fail-requeued -w n4 --requeue)
 until_state "$lost" RUNNING
@@ -184,8 +201,6 @@ until_state "$back" RUNNING
 "$LABS/node.sh" poweroff 4
 until_state "$lost" "NODE_FAIL"
 both_to node-fail
-sleep 5
-both_to node-fail-later
 sinfo_to node-down
 run scontrol show job "$lost" >"$OUT/scontrol-node-fail-long.txt"
 
@@ -204,4 +219,5 @@ sleep 1
 error_to munge-squeue squeue -h
 error_to munge-sbatch sbatch --wrap true
 error_to no-configuration env SLURM_CONF=/nonexistent squeue -h
+sed -i "s|$HOOKS|/srv/lab|g; s|$RUN|/run/lab|g" "$OUT"/*
 echo "done: $(find "$OUT" -type f | wc -l) files in $OUT"

@@ -34,9 +34,23 @@ enter_trixie() { # in a private mount namespace: make $TRIXIE_ROOT a usable root
     show "$d"
   done
   show /usr/local
+  show_python
   show "$RUN"
   mount --bind "$RUN/hosts" "$TRIXIE_ROOT/etc/hosts"
 }
+show_python() { # Debian's own Python of this machine, where the tree has none; its libraries are the tree's
+  local f
+  for f in /usr/lib/python3*; do show "$f"; done
+  for f in /usr/bin/python3 /usr/bin/python3.*[0-9]; do
+    if [ -L "$f" ]; then
+      ln -sfn "$(readlink "$f")" "$TRIXIE_ROOT$f"
+    elif [ -e "$f" ]; then
+      touch "$TRIXIE_ROOT$f"
+      mount --bind "$f" "$TRIXIE_ROOT$f"
+    fi
+  done
+}
+has_python_libraries() { compgen -G "$TRIXIE_ROOT/usr/lib/*/libexpat.so.1" >/dev/null; } # trees from before show_python lack it
 show() {
   mkdir -p "$TRIXIE_ROOT$1"
   mount --rbind "$1" "$TRIXIE_ROOT$1"

@@ -18,23 +18,30 @@ install_packages() {
   # shellcheck disable=SC2086
   apt install --no-install-recommends $PACKAGES iproute2
 }
-trixie() { # the libraries are for a Python of this machine, run in the tree
-  local new=$TRIXIE_ROOT.new
-  tree trixie "$new" iproute2,procps,ca-certificates
-  printf '#!/bin/sh\nexit 101\n' >"$new/usr/sbin/policy-rc.d"
-  chmod +x "$new/usr/sbin/policy-rc.d"
-  touch "$new/etc/hosts"
-  cp -L /etc/resolv.conf "$new/etc/resolv.conf"
-  # shellcheck disable=SC2016,SC2086
+# for a Python of this machine, run in the tree
+PYTHON_LIBRARIES="libffi8 libssl3t64 libsqlite3-0 libreadline8t64 libbz2-1.0 liblzma5 zlib1g libexpat1 libnsl2 libunwind8"
+
+into_tree() { # into_tree TREE PACKAGE...
+  # shellcheck disable=SC2016
   nice unshare --mount bash -euc 'r=$1; shift
     mount -t proc proc "$r/proc"
     mount --bind /dev "$r/dev"
     export DEBIAN_FRONTEND=noninteractive
     chroot "$r" apt-get -q update
     chroot "$r" apt-get -q -y install --no-install-recommends "$@"
-    chroot "$r" apt-get clean' - "$new" $PACKAGES \
-    libffi8 libssl3t64 libsqlite3-0 libreadline8t64 libbz2-1.0 liblzma5 zlib1g libunwind8 curl
-  rm -rf "$new"/var/lib/apt/lists/* "$TRIXIE_ROOT"
+    chroot "$r" apt-get clean' - "$@"
+  rm -rf "$1"/var/lib/apt/lists/*
+}
+trixie() {
+  local new=$TRIXIE_ROOT.new
+  tree trixie "$new" iproute2,procps,ca-certificates
+  printf '#!/bin/sh\nexit 101\n' >"$new/usr/sbin/policy-rc.d"
+  chmod +x "$new/usr/sbin/policy-rc.d"
+  touch "$new/etc/hosts"
+  cp -L /etc/resolv.conf "$new/etc/resolv.conf"
+  # shellcheck disable=SC2086
+  into_tree "$new" $PACKAGES $PYTHON_LIBRARIES curl
+  rm -rf "$TRIXIE_ROOT"
   mv "$new" "$TRIXIE_ROOT"
 }
 
@@ -47,6 +54,8 @@ for c in slurmd slurmctld slurmrestd munged tini ip; do command -v "$c" >/dev/nu
 if [ -n "$missing" ]; then step "install Slurm" install_packages; else have "Slurm"; fi
 if [ -x "$TRIXIE_ROOT/usr/sbin/slurmd" ]; then
   have "Debian 13 tree"
+  # shellcheck disable=SC2086
+  has_python_libraries || step "add to the Debian 13 tree" into_tree "$TRIXIE_ROOT" $PYTHON_LIBRARIES
 elif [ "${TRIXIE:-0}" = 1 ]; then
   step "make a Debian 13 tree with its Slurm" trixie
 fi

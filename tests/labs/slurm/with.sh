@@ -8,13 +8,12 @@
 set -euo pipefail
 VER=${VER:-22}
 NODES=4
+usage() { sed -n '2,/^# shellcheck/{/^# shellcheck/!s/^# //p}' "$0" >&2; exit 2; }
 if [ $# -gt 0 ] && [ "$1" != -- ]; then NODES=$1 && shift; fi
-if [ $# -lt 2 ] || [ "$1" != -- ]; then
-  sed -n '2s/^# //p' "$0" >&2
-  exit 2
-fi
+case $NODES in '' | 0 | *[!0-9]*) usage ;; esac
+case $VER in 22 | 24) ;; *) usage ;; esac
+if [ $# -lt 2 ] || [ "$1" != -- ]; then usage; fi
 shift
-case $VER in 22 | 24) ;; *) echo "with.sh: VER is 22 or 24" >&2; exit 2 ;; esac
 export VER
 unset MILKWEED_SLURM_LAB MILKWEED_SLURM_LAB_OUTSIDE MILKWEED_SLURM_LAB_MISSING
 . "$(dirname "$(readlink -f "$0")")/lib.sh"
@@ -28,9 +27,14 @@ why_not() { # why_not PROGRAM: prints why no cluster can run here, or why PROGRA
   unshare --net --mount --pid --fork true 2>/dev/null || { echo "this root may not make namespaces"; return; }
   [ "$VER" = 24 ] || return 0
   [ -x "$TRIXIE_ROOT/usr/sbin/slurmd" ] || { echo "there is no Slurm 24.11 (TRIXIE=1 tests/labs/prepare.sh slurm)"; return; }
+  case $PWD/ in
+    /usr/local/*) ;;
+    /etc/* | /run/* | /usr/* | /var/*) echo "$PWD is not in its Debian 13 tree" && return ;;
+  esac
   program=$(readlink -f "$(command -v "$1" || true)" || true)
   case $program in
     /usr/local/*) ;;
+    /usr/bin/python3.*) has_python_libraries || echo "$program lacks libraries in its Debian 13 tree (tests/labs/prepare.sh slurm)" ;;
     /usr/* | /bin/* | /lib*) [ -x "$TRIXIE_ROOT$program" ] || echo "$program is not in its Debian 13 tree" ;;
   esac
 }
@@ -88,11 +92,13 @@ export SLURMD_TIMEOUT=${SLURMD_TIMEOUT:-6} MESSAGE_TIMEOUT=${MESSAGE_TIMEOUT:-4}
 export SCHED_PARAMS=${SCHED_PARAMS:-batch_sched_delay=0,sched_interval=1,sched_min_interval=0,bf_interval=1}
 "$S/up.sh" "$NODES" >"$LAB/with-$NAME.log" 2>&1 9>&- || { cat "$LAB/with-$NAME.log" >&2; exit 1; }
 
-export MILKWEED_SLURM_LAB=$NAME MILKWEED_SLURM_LAB_OUTSIDE=$$
-# In the background, or no signal would reach this script before CMD ends; with its own input and the usual signals.
-env --default-signal=INT,QUIT "$S/login" "$@" <&0 9>&- &
-child=$!
-rc=0
-wait "$child" || rc=$?
-child=
-exit "$rc"
+{ # read as a whole before it runs: this file may change while CMD does
+  export MILKWEED_SLURM_LAB=$NAME MILKWEED_SLURM_LAB_OUTSIDE=$$
+  # In the background, or no signal would reach this script before CMD ends; with the usual input and signals.
+  env --default-signal=INT,QUIT "$S/login" "$@" <&0 9>&- &
+  child=$!
+  rc=0
+  wait "$child" || rc=$?
+  child=
+  exit "$rc"
+}

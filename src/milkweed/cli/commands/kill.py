@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ...errors import BackendError, MilkweedError
-from ..arguments import JobArgument
+from ..arguments import JobArgument, OnOption
 from ..edge import say
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from ...backends.base import Backend
+    from ...registry import Entry
     from ..look import Allocation
 
 
@@ -19,6 +22,7 @@ def kill(
     ctx: typer.Context,
     job: JobArgument = None,
     everything: Annotated[bool, typer.Option("--all", help="End all recorded jobs.")] = False,
+    on: OnOption = None,
 ) -> None:
     """End a job's allocation, and forget it.
 
@@ -30,9 +34,9 @@ def kill(
     if everything and job is not None:
         ctx.fail("give a JOB or --all, not both")
     if everything:
-        kill_all()
+        kill_all(_load_entries(on))
         return
-    chosen = choose(job)
+    chosen = choose(job, on)
     found = load_allocation(chosen)
     if found is None:
         say(f"job {chosen.name!r} has no allocation: nothing to end")
@@ -41,13 +45,20 @@ def kill(
     typer.echo(f"killed {found.name} ({found.short_id})")
 
 
-def kill_all() -> None:
-    """End every recorded allocation; one that cannot be ended does not stop the others."""
+def _load_entries(on: str | None) -> list[Entry]:
+    """What `--all` means: everything recorded, or everything on one backend."""
     from ...registry import load_entries
+    from ..asked import require_entries
+
+    return list(load_entries()) if on is None else require_entries(on)
+
+
+def kill_all(entries: Iterable[Entry]) -> None:
+    """End allocations one by one; one that cannot be ended does not stop the others."""
     from ..look import of_entry
 
     failed = 0
-    for entry in list(load_entries()):
+    for entry in entries:
         found = of_entry(entry)
         try:
             end(found)
@@ -92,9 +103,10 @@ def _end_lost(found: Allocation) -> None:
 def _candidates(found: Allocation) -> list[Backend]:
     """The backend that is listed, or all of them when the entry is damaged, too."""
     from ...backends import backend_names, load_backend
+    from ...registry import DAMAGED
     from ..look import load_backend_of
 
-    if found.backend != "?":
+    if found.backend != DAMAGED:
         return [load_backend_of(found)]
     try:
         return [load_backend(name) for name in backend_names()]

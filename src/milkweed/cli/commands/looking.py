@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..arguments import JobArgument, JsonOption
+from ..arguments import JobArgument, JsonOption, OnOption
 from ..edge import say
-from ..render import print_json, render_age, render_table
+from ..render import print_json, render_since, render_table
 
 if TYPE_CHECKING:
+    from ...registry import Entry
     from ...status import HostStatus
     from ..choose import Chosen
     from ..look import Allocation, Seen
@@ -19,24 +19,41 @@ if TYPE_CHECKING:
 TAIL_LINES = 20
 
 
-def ls(as_json: JsonOption = False) -> None:
-    """List your jobs, on all schedulers."""
-    from ...registry import load_entries
+def ls(on: OnOption = None, as_json: JsonOption = False) -> None:
+    """List your jobs, on all schedulers. With --on: those of one, and what only it still knows."""
     from ..look import look_at_all, of_entry
 
-    found = look_at_all([of_entry(entry) for entry in load_entries()])
+    entries, complete = _load_entries(on)
+    found = look_at_all([of_entry(entry) for entry in entries])
     if as_json:
         print_json({"jobs": [seen.to_json() for seen in found]})
     elif not found:
-        say("no job is recorded")
+        say("no job is recorded" if on is None or not complete else f"there is no job on {on}")
     else:
         header = ("NAME", "BACKEND", "STATUS", "HOSTS", "AGE", "ID")
         typer.echo(render_table([_row(seen) for seen in found], header, paint=2))
+    if not complete:
+        raise typer.Exit(1)
+
+
+def _load_entries(on: str | None) -> tuple[list[Entry], bool]:
+    """What is listed, and whether it is all; a scheduler that gives no list is told of."""
+    from ...registry import load_entries
+
+    if on is None:
+        return list(load_entries()), True
+    from ..asked import ask
+
+    asked = ask(on)
+    if asked.problem is not None:
+        say(str(asked.problem))
+        say(f"only the recorded jobs on {on} are listed")
+    return asked.entries, asked.problem is None
 
 
 def _row(seen: Seen) -> tuple[str, ...]:
     found = seen.allocation
-    age = render_age(time.time() - found.created) if found.created else "?"
+    age = render_since(found.created)
     return (found.name, found.backend, seen.word, seen.host_count, age, found.short_id)
 
 
@@ -46,13 +63,14 @@ def status(
         bool,
         typer.Option("--why", help="Tell what happened, and show the logs of failed hosts."),
     ] = False,
+    on: OnOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Tell how a job and its hosts are. Without a job in this folder: all recorded ones."""
     from ..choose import choose_all
     from ..look import load_allocation, look_at_all
 
-    chosen = choose_all(job)
+    chosen = choose_all(job, on)
     found = [(one, load_allocation(one)) for one in chosen]
     seen = look_at_all([allocation for _one, allocation in found if allocation])
     if as_json:
@@ -91,9 +109,9 @@ def _to_json(seen: Seen, *, why: bool) -> dict[str, Any]:
 def _summary(seen: Seen) -> str:
     found = seen.allocation
     lost = ", its record is lost" if found.lost else ""
-    age = render_age(time.time() - found.created)
+    age = f"{render_since(found.created)} old" if found.created else "of unknown age"
     described = seen.status.describe()
-    return f"{found.name} on {found.backend}: {described}{lost}, {age} old, id {found.short_id}"
+    return f"{found.name} on {found.backend}: {described}{lost}, {age}, id {found.short_id}"
 
 
 def _host_row(host: HostStatus) -> tuple[str, str, str]:

@@ -1,0 +1,239 @@
+"""Whether a cluster could ever give what a job asks for: all that is wrong at once, before anything is submitted.
+
+`sbatch` takes much that can never run and lets it wait for ever: too many hosts, too many CPUs, too long.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from ..errors import SpecError
+from ..spec import suggest
+from .slurm_nodes import NodeRow
+from .slurm_time import render_time_limit
+
+_WORD = re.compile(r"[\w.:-]+", re.ASCII)
+_MAX_NAMED = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Component:
+    """What one component of a job asks for: hosts of one kind, in one partition."""
+
+    hosts: int
+    partition: str | None
+    """One name, several with commas between them, or None for the cluster's default."""
+    ntasks_per_node: int
+    cpus_per_task: int | None
+    gpus_per_node: int | None
+    memory_mb: int | None
+    time_limit_s: float | None
+    constraint: str | None
+    field: str
+    """What the user wrote, such as `meshes.trainers`."""
+
+    @property
+    def cpus_per_node(self) -> int:
+        """How many CPUs each host must have."""
+        return self.ntasks_per_node * (self.cpus_per_task or 1)
+
+
+@dataclass(frozen=True, slots=True)
+class _Problem:
+    field: str
+    message: str
+    hint: str
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.message}"
+
+
+_Rows = Sequence[NodeRow]
+_Partitions = dict[str, list[NodeRow]]
+
+
+def check_components(components: Sequence[Component], rows: Sequence[NodeRow]) -> None:
+    """Refuse what the cluster could never give; SpecError lists all that is wrong.
+
+    Nodes that are down count, since they may come back, and so does a partition that is down.
+    """
+    if not rows:  # sinfo told nothing, so nothing is known to be wrong
+        return
+    partitions = _by_partition(rows)
+    problems = [problem for item in components for problem in _check_one(item, partitions)]
+    if not problems:
+        problems = list(_check_together(components, partitions))
+    if problems:
+        raise SpecError(
+            "\n".join(str(problem) for problem in problems),
+            hint="\n".join(dict.fromkeys(problem.hint for problem in problems)),
+        )
+
+
+def _by_partition(rows: _Rows) -> _Partitions:
+    """The nodes of each partition, each once."""
+    found: dict[str, dict[str, NodeRow]] = {}
+    for row in rows:
+        found.setdefault(row.partition, {})[row.name] = row
+    return {partition: list(nodes.values()) for partition, nodes in found.items()}
+
+
+def _named(item: Component, partitions: _Partitions) -> list[str]:
+    """The partitions that a component may run in; none when nobody said and there is no default."""
+    if item.partition is not None:
+        return [name for name in item.partition.split(",") if name]
+    return [name for name, nodes in partitions.items() if nodes[0].default]
+
+
+def _check_one(item: Component, partitions: _Partitions) -> list[_Problem]:
+    """What is wrong with a component in each partition it may run in; one that suits is enough."""
+    names = _named(item, partitions)
+    unknown = [name for name in names if name not in partitions]
+    if unknown:
+        return [_unknown_partition(item, name, partitions) for name in unknown]
+    found = [list(_check_partition(item, name, partitions[name])) for name in names]
+    return found[0] if found and all(found) else []
+
+
+def _unknown_partition(item: Component, name: str, partitions: _Partitions) -> _Problem:
+    near, listed = suggest(name, partitions), _listed(sorted(partitions))
+    hint = f"the partitions are: {listed}"
+    if near.startswith("did you mean"):
+        hint = f"{near} {hint}"
+    return _Problem(item.field, f"there is no partition {name!r}", hint)
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:_MAX_NAMED])
+    return shown if len(names) <= _MAX_NAMED else f"{shown}, and {len(names) - _MAX_NAMED} more"
+
+
+def _check_partition(item: Component, name: str, nodes: _Rows) -> Iterator[_Problem]:
+    yield from _check_limits(item, name, nodes[0])
+    if item.hosts > len(nodes):
+        yield _too_many(item.field, item.hosts, name, nodes)
+        return
+    lacking = list(_check_shape(item, name, nodes))
+    yield from lacking
+    fitting = [row for row in nodes if _fits(item, row)]
+    if not lacking and len(fitting) < item.hosts:
+        yield _Problem(
+            item.field,
+            f"{_hosts(item.hosts)} with {_describe(item)}, but only {len(fitting)} of the "
+            f"{len(nodes)} nodes of partition {name!r} {_have(fitting)} that",
+            "ask for fewer hosts, or for less on each",
+        )
+
+
+def _check_limits(item: Component, name: str, row: NodeRow) -> Iterator[_Problem]:
+    """The partition's own limits, which are the same in each of its rows."""
+    limit = row.max_time_s
+    if limit is not None and item.time_limit_s is not None and item.time_limit_s > limit:
+        yield _Problem(
+            item.field,
+            f"a time limit of {render_time_limit(item.time_limit_s)} is more than the "
+            f"{render_time_limit(limit)} that partition {name!r} allows",
+            f"ask for at most {render_time_limit(limit)}, or choose another partition",
+        )
+    if item.hosts < row.min_nodes:
+        yield _Problem(
+            item.field,
+            f"{_hosts(item.hosts)}, but a job in partition {name!r} has at least {row.min_nodes}",
+            f"ask for at least {row.min_nodes}, or choose another partition",
+        )
+    if row.max_nodes is not None and item.hosts > row.max_nodes:
+        yield _Problem(
+            item.field,
+            f"{_hosts(item.hosts)}, but a job in partition {name!r} has at most {row.max_nodes}",
+            f"ask for at most {row.max_nodes}, or choose another partition",
+        )
+
+
+def _too_many(field: str, hosts: int, name: str, nodes: _Rows) -> _Problem:
+    return _Problem(
+        field,
+        f"{_hosts(hosts)}, but partition {name!r} has {len(nodes)}{_unusable(nodes)}",
+        f"ask for at most {len(nodes)}, or choose another partition",
+    )
+
+
+def _unusable(nodes: _Rows) -> str:
+    """Say how many of the nodes are out of order, and in what state."""
+    broken = [row for row in nodes if not row.usable]
+    if not broken:
+        return ""
+    states = ", ".join(f"{row.name} {row.state}" for row in broken[:3])
+    more = ", …" if len(broken) > 3 else ""
+    return f", of which {len(nodes) - len(broken)} can be used now ({states}{more})"
+
+
+def _check_shape(item: Component, name: str, nodes: _Rows) -> Iterator[_Problem]:
+    """What no node of the partition has, one by one."""
+    for words, wanted, have in _wants(item):
+        most = max(map(have, nodes))
+        if wanted > most:
+            yield _Problem(
+                item.field,
+                f"{wanted} {words} on each host, but no node of partition {name!r} has more than {most}",
+                f"ask for at most {most} {words}, or choose another partition",
+            )
+    if (feature := _feature(item)) and not any(feature in row.features for row in nodes):
+        known = sorted(set(itertools.chain.from_iterable(row.features for row in nodes)))
+        yield _Problem(
+            item.field,
+            f"no node of partition {name!r} has the feature {feature!r}",
+            f"its features are: {_listed(known)}" if known else "its nodes have no features",
+        )
+
+
+def _wants(item: Component) -> Iterator[tuple[str, int, Callable[[NodeRow], int]]]:
+    yield "CPUs", item.cpus_per_node, lambda row: row.cpus
+    if item.gpus_per_node:
+        yield "GPUs", item.gpus_per_node, lambda row: row.gpus
+    if item.memory_mb:
+        yield "MB of memory", item.memory_mb, lambda row: row.memory_mb
+
+
+def _feature(item: Component) -> str:
+    """The one feature that is asked for; empty for none, and for an expression."""
+    text = item.constraint or ""
+    return text if _WORD.fullmatch(text) else ""
+
+
+def _fits(item: Component, row: NodeRow) -> bool:
+    feature = _feature(item)
+    return all(wanted <= have(row) for _, wanted, have in _wants(item)) and (
+        not feature or feature in row.features
+    )
+
+
+def _describe(item: Component) -> str:
+    parts = [f"{wanted} {words}" for words, wanted, _ in _wants(item)]
+    if feature := _feature(item):
+        parts.append(f"the feature {feature!r}")
+    return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
+
+
+def _hosts(count: int) -> str:
+    return "1 host" if count == 1 else f"{count} hosts"
+
+
+def _have(nodes: _Rows) -> str:
+    return "has" if len(nodes) == 1 else "have"
+
+
+def _check_together(components: Sequence[Component], partitions: _Partitions) -> Iterator[_Problem]:
+    """Components that share one partition must fit into it together."""
+    shared: dict[str, list[Component]] = {}
+    for item in components:
+        names = _named(item, partitions)
+        if len(names) == 1:
+            shared.setdefault(names[0], []).append(item)
+    for name, items in shared.items():
+        hosts = sum(item.hosts for item in items)
+        if hosts > len(partitions[name]):
+            field = ", ".join(item.field for item in items)
+            yield _too_many(field, hosts, name, partitions[name])

@@ -1,0 +1,99 @@
+"""Which host is on which node: what the job's files say, put together with what Slurm says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..status import Liveness
+from .slurm_script import part_log
+from .slurm_text import JobRow, parse_mark
+
+PartData = Mapping[str, Any]
+"""A part's file: its hosts in the order of Slurm's tasks, those that were released, its folders and ports."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """One host of an allocation."""
+
+    host: str
+    component: int
+    index: int
+    """The number of its task in the component."""
+    node: str
+    """Empty while Slurm has not given one."""
+    machine: str
+    """By what name the node is dialled."""
+    row: JobRow | None
+    part: PartData
+
+    @property
+    def task_log(self) -> str:
+        """The file for what Slurm says of the tasks of this host's part."""
+        return f"{self.part['logs']}/{part_log(self.part['part'])}"
+
+    @property
+    def log(self) -> str:
+        """The host's log file, where its node sees the folder."""
+        return f"{self.part['logs']}/{self.host.replace('/', '.')}.log"
+
+
+def rows_of(rows: Sequence[JobRow], apply_id: str, generation: int | None = None) -> list[JobRow]:
+    """The jobs that carry an allocation's mark, of one generation or of all."""
+    found: list[JobRow] = []
+    for row in rows:
+        mark = parse_mark(row.comment)
+        if mark and mark.apply_id == apply_id and generation in {None, mark.generation}:
+            found.append(row)
+    return found
+
+
+def component_of(row: JobRow) -> int:
+    """Which component a marked job is."""
+    mark = parse_mark(row.comment)
+    return mark.component if mark else -1
+
+
+def make_places(rows: Sequence[JobRow], parts: Mapping[int, PartData]) -> list[Place]:
+    """Every host that was not released, with its node if it has one."""
+    by_component = {component_of(row): row for row in rows}
+    return [
+        place
+        for component, part in sorted(parts.items())
+        for place in _part_places(component, part, by_component.get(component))
+    ]
+
+
+def _part_places(component: int, part: PartData, row: JobRow | None) -> list[Place]:
+    nodes = place_nodes(part, row)
+    return [
+        Place(
+            host=f"{host['mesh']}/{host['rank']}",
+            component=component,
+            index=index,
+            node=nodes.get(index, ""),
+            machine=part["addresses"].get(nodes.get(index, ""), nodes.get(index, "")),
+            row=row,
+            part=part,
+        )
+        for index, host in enumerate(part["hosts"])
+        if index not in part["released"]
+    ]
+
+
+def place_nodes(part: PartData, row: JobRow | None) -> dict[int, str]:
+    """Nodes by the number of their task: Slurm counts tasks along the list of nodes.
+
+    Once hosts were released the list has gaps, so the nodes were written down before; when the job was put
+    back into the queue since, it has others, and only as many as it has hosts left.
+    """
+    if row is None or row.liveness is not Liveness.RUNNING:
+        return {}
+    noted = {int(index): node for index, node in part.get("nodes", {}).items()}
+    if noted and set(row.nodes) <= set(noted.values()):
+        return {index: node for index, node in noted.items() if node in row.nodes}
+    left = [index for index in range(len(part["hosts"])) if index not in part["released"]]
+    indices = left if len(row.nodes) <= len(left) else range(len(part["hosts"]))
+    return dict(zip(indices, row.nodes, strict=False))

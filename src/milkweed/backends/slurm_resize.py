@@ -1,0 +1,106 @@
+"""Changing the size of meshes: hosts are added as components of their own, and released one by one."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from ..control import Connection
+from ..errors import DeadlineError, UnreachableError
+from ..spec import JobSpec
+from ..status import Liveness
+from . import slurm_commands as commands
+from .slurm_hostlist import fold_hostlist
+from .slurm_places import PartData, Place, component_of, make_places, place_nodes
+from .slurm_shape import Part, Shape, make_shape
+from .slurm_start import save_part_data
+from .slurm_text import JobRow
+
+
+def make_growth(spec: JobSpec, places: Sequence[Place]) -> list[Part]:
+    """The hosts that are wanted and not there, by shape."""
+    there = {place.host for place in places}
+    missing: dict[Shape, list[tuple[str, int]]] = {}
+    for mesh in spec.meshes:
+        ranks = [rank for rank in range(mesh.hosts) if f"{mesh.name}/{rank}" not in there]
+        if ranks:
+            missing.setdefault(make_shape(spec, mesh), []).extend((mesh.name, r) for r in ranks)
+    return [Part(shape=shape, hosts=tuple(hosts)) for shape, hosts in missing.items()]
+
+
+def limit_growth(parts: Sequence[Part], rows: Sequence[JobRow]) -> list[Part]:
+    """Added hosts end with those they join: their time limit is what is left of it."""
+    left = [row.time_left_s for row in rows if row.liveness is Liveness.RUNNING and row.time_left_s]
+    if not left:
+        return list(parts)
+    return [replace(part, shape=replace(part.shape, time_limit_s=min(left))) for part in parts]
+
+
+def surplus(spec: JobSpec, places: Sequence[Place]) -> dict[int, list[Place]]:
+    """The hosts that are there and not wanted, by component."""
+    found: dict[int, list[Place]] = {}
+    for place in places:
+        mesh, _, rank = place.host.rpartition("/")
+        if int(rank) >= spec.sizes.get(mesh, 0):
+            found.setdefault(place.component, []).append(place)
+    return found
+
+
+def drop_ended(folder: Path, parts: Mapping[int, PartData], rows: Sequence[JobRow]) -> None:
+    """Hosts of components that are over are not there any more: their ranks are free."""
+    alive = {component_of(row) for row in rows if row.liveness is not Liveness.ENDED}
+    for component, part in parts.items():
+        if component not in alive and len(part["released"]) < len(part["hosts"]):
+            save_part_data(folder, {**part, "released": list(range(len(part["hosts"])))})
+
+
+def release(folder: Path, places: Sequence[Place], door: Callable[[Place], str]) -> None:
+    """Give the nodes of some hosts of one component back to Slurm, and touch no other.
+
+    What is released is written down first: a crash in between leaves nodes that the next call gives back.
+    """
+    part, row = places[0].part, places[0].row
+    nodes = place_nodes(part, row)
+    gone = {place.index for place in places} | set(part["released"])
+    noted = {str(index): node for index, node in nodes.items()}
+    save_part_data(folder, {**part, "released": sorted(gone), "nodes": noted})
+    for place in places:
+        _stop(door(place)) if place.node else None
+    if row is None or row.liveness is Liveness.ENDED:
+        return
+    left = len(part["hosts"]) - len(gone)
+    if left == 0:
+        commands.run(["scancel", str(row.job_id)])
+    elif row.liveness is Liveness.RUNNING:
+        names = [node for index, node in sorted(nodes.items()) if index not in gone]
+        _update(row, f"NodeList={fold_hostlist(names)}")
+    else:
+        _update(row, f"NumNodes={left}")
+    commands.queue.wake()
+
+
+def _update(row: JobRow, change: str) -> None:
+    # Slurm writes scripts for the job's shell into the current folder; here nobody would read them.
+    commands.run(["scontrol", "update", f"JobId={row.job_id}", change], cwd="/")
+
+
+def _stop(address: str) -> None:
+    """Let the host end in order; Slurm would end it a moment later anyway."""
+    with contextlib.suppress(UnreachableError, DeadlineError), Connection(address) as connection:
+        connection.send({"op": "stop", "reason": "it was released"})
+        while connection.receive(5.0) is not None:
+            pass
+
+
+def next_component(parts: Mapping[int, PartData]) -> int:
+    """The number of the next component."""
+    return max(parts, default=-1) + 1
+
+
+def places_of(rows: Sequence[JobRow], parts: Mapping[int, PartData]) -> list[Place]:
+    """The hosts that live or will live."""
+    alive = [row for row in rows if row.liveness is not Liveness.ENDED]
+    components = {component_of(row) for row in alive}
+    return [place for place in make_places(alive, parts) if place.component in components]

@@ -1,0 +1,178 @@
+"""What Slurm says of an allocation, as a status with reasons a person can act on."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ..errors import BackendError
+from ..logs import read_tail
+from ..status import HostState, HostStatus, Liveness, Status
+from . import slurm_commands as commands
+from .slurm_detail import JobDetail, make_sacct, parse_sacct, parse_scontrol_job
+from .slurm_nodes import NodeRow
+from .slurm_places import Place
+from .slurm_reasons import explain_reason
+from .slurm_states import explain_state
+from .slurm_text import JobRow
+
+TAIL_LINES = 6
+_ORDER = (Liveness.RUNNING, Liveness.PENDING, Liveness.UNKNOWN, Liveness.ENDED)
+_EXITED = re.compile(r"srun: error: (\S+): tasks? ([\d,\- ]+): (.+)")
+_NOISE = ("srun: cluster configuration lacks support for cpu binding", "srun: Warning: can't run")
+
+
+def make_status(rows: Sequence[JobRow]) -> Status:
+    """What Slurm says of all components together: an allocation lives as long as one of them does."""
+    seen = [row.liveness for row in rows]
+    liveness = next(live for live in _ORDER if live in seen)
+    waiting = Liveness.PENDING if Liveness.PENDING in seen else liveness
+    row = rows[seen.index(waiting)]
+    starts = [row.start for row in rows if row.liveness is Liveness.PENDING and row.start]
+    return Status(
+        liveness=liveness,
+        reason=describe_row(row) if waiting is not Liveness.RUNNING else "",
+        expected_start=_moment(max(starts)) if starts else "",
+        details=_details(rows),
+    )
+
+
+def describe_row(row: JobRow | JobDetail) -> str:
+    """A job in one line: its id, state and reason in Slurm's words, then in plain ones."""
+    text = f"Slurm job {row.job_id} is {row.state}"
+    if row.reason and row.reason != "None":
+        text += f", reason {row.reason}"
+    plain = explain_reason(row.reason) or explain_state(row.state)
+    return f"{text}: {plain}" if plain else text
+
+
+def _moment(at: float) -> str:
+    import time
+
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
+
+
+def _details(rows: Sequence[JobRow]) -> dict[str, str]:
+    found = {"slurm_jobs": ", ".join(str(row.job_id) for row in rows)}
+    limits = [row.time_left_s for row in rows if row.time_left_s is not None]
+    if limits:
+        found["time_left_s"] = f"{min(limits):.0f}"
+    return found
+
+
+# The end
+
+
+def explain_end(
+    rows: Sequence[JobRow], jobs: Sequence[int], folder: Path, logs: Sequence[str]
+) -> Status:
+    """How it ended: Slurm's words, the exit code, what keepers left, and the last lines of the script's log."""
+    details = _load_details([row.job_id for row in rows] or jobs)
+    # One that failed tells more than those that ended with it.
+    details.sort(key=lambda detail: detail.state == "COMPLETED")
+    lines = [describe_row(details[0] if details else rows[0])] if details or rows else []
+    if not lines:
+        lines = [f"Slurm has no trace of job {', '.join(map(str, jobs))} any more"]
+    code = _load_exit(folder)
+    if code is None and details:
+        code = -details[0].signal if details[0].signal else details[0].exit_code
+    lines += _keepers_words(folder)
+    tail = [line for log in logs for line in _tail(log)]
+    if tail and (code or not details):
+        lines += ["the end of the job's own log:", *(f"  {line}" for line in tail)]
+    return Status(liveness=Liveness.ENDED, reason="\n".join(lines), exit_code=code)
+
+
+def _load_details(jobs: Sequence[int]) -> list[JobDetail]:
+    """Ask for each job; one that Slurm has forgotten may still be in its accounting, where there is one."""
+    found: list[JobDetail] = []
+    try:
+        for job_id in jobs:
+            found += parse_scontrol_job(
+                commands.run(["scontrol", "show", "job", "-o", str(job_id)])
+            )
+    except (BackendError, ValueError):
+        try:
+            found += parse_sacct(commands.run(make_sacct(jobs)))
+        except (BackendError, ValueError):
+            return found
+    return found
+
+
+def _load_exit(folder: Path) -> int | None:
+    """The exit code of a batch client, as the script wrote it down."""
+    try:
+        return int((folder / "exit").read_text())
+    except (OSError, ValueError):
+        return None
+
+
+def _keepers_words(folder: Path) -> list[str]:
+    """Why keepers ended, where they did so by themselves."""
+    said: set[str] = set()
+    for path in folder.glob("ended-*.json"):
+        try:
+            said.add(str(json.loads(path.read_bytes())["reason"]))
+        except (OSError, ValueError, KeyError):
+            continue
+    return sorted(reason for reason in said if "SIGTERM" not in reason)
+
+
+def _tail(path: str) -> list[str]:
+    lines = read_tail(path, TAIL_LINES * 2).splitlines()
+    return [line for line in lines if not line.startswith(_NOISE)][-TAIL_LINES:]
+
+
+# One host
+
+
+def judge_host(place: Place, seen: str, nodes: Mapping[str, NodeRow]) -> HostStatus:
+    """What became of a host whose keeper does not answer."""
+    row = place.row
+    if row is None or not place.node:
+        return _host(place, HostState.STARTING, describe_row(row) if row else "it is not in Slurm")
+    if exited := _exit_line(place):
+        return _host(place, HostState.FAILED, exited, _own_lines(place))
+    node = nodes.get(place.node)
+    if node is not None and not node.usable:
+        why = f": {node.reason}" if node.reason and node.reason != "none" else ""
+        reason = f"Slurm says that node {node.name} is {node.state}{why}"
+        return _host(place, HostState.FAILED, reason, _log_lines(place))
+    return _host(place, HostState.STARTING, seen)
+
+
+def _host(place: Place, state: HostState, reason: str, tail: Sequence[str] = ()) -> HostStatus:
+    return HostStatus(host=place.host, state=state, reason="\n".join([reason, *tail]))
+
+
+def _exit_line(place: Place) -> str:
+    """What srun said of the host's task, in the job's own log."""
+    for line in reversed(read_tail(place.task_log, 400).splitlines()):
+        match = _EXITED.search(line)
+        if match and match[1] == place.node:
+            return f"its task on node {place.node} ended: {match[3]}"
+    return ""
+
+
+def _own_lines(place: Place) -> list[str]:
+    prefix = f"{place.index}: "
+    lines = read_tail(place.task_log, 400).splitlines()
+    return [line.removeprefix(prefix) for line in lines if line.startswith(prefix)][-TAIL_LINES:]
+
+
+def _log_lines(place: Place) -> list[str]:
+    return _tail(place.log)
+
+
+def answer_to_status(label: str, answer: Mapping[str, Any]) -> HostStatus:
+    """A host as its keeper describes it."""
+    item = next(item for item in answer["hosts"] if item["host"] == label)
+    return HostStatus(
+        host=label,
+        state=HostState(item["state"]),
+        reason="\n".join(filter(None, [item["reason"], *item["tail"]])),
+        exit_code=item["exit_code"],
+    )

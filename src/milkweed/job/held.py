@@ -1,0 +1,64 @@
+"""What a job object holds of its allocation: its record, and this client's connection to it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ..backends.base import Backend
+from ..events import Events
+from ..state import Record, StateFile
+from .connection import Connection
+from .state import JobState
+
+
+@dataclass
+class Held:
+    """An allocation that this client knows, and is connected to or not."""
+
+    record: Record
+    file: StateFile
+    connection: Connection | None = None
+    state: JobState | None = None
+
+    @property
+    def apply_id(self) -> str:
+        """The allocation's id."""
+        return self.record.apply_id or ""
+
+    @property
+    def events(self) -> Events:
+        """What has happened to the allocation so far."""
+        return Events(self.apply_id)
+
+    def connect(self, backend: Backend, client: Mapping[str, Any], *, owner: bool) -> Connection:
+        """The connection there is, or a new one; `client` are this client's own settings."""
+        if self.connection is None or not self.connection.usable:
+            self.let_go()
+            self.connection = Connection(
+                backend,
+                replace(self.record.spec, client=client),
+                self.record.handle or {},
+                self.events,
+                owner=owner,
+            )
+        return self.connection
+
+    def open(self, backend: Backend, client: Mapping[str, Any], *, owner: bool) -> JobState:
+        """Connect to every host, waiting for them as long as this client wants to."""
+        connection = self.connect(backend, client, owner=owner)
+        timeout_s = client.get("start_timeout")
+        meshes = connection.open(time.monotonic() + timeout_s if timeout_s else None)
+        if not owner:
+            connection.keep()
+        self.state = JobState(meshes)
+        self.events.add("connected")
+        return self.state
+
+    def let_go(self) -> None:
+        """Leave the hosts."""
+        if self.connection:
+            self.connection.close()
+        self.connection = self.state = None

@@ -1,0 +1,77 @@
+"""Waiting for a job without a connection to it, and what an interrupted wait does with a job in the queue."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+
+from ..bell import bell
+from ..errors import AllocationEndedError, DeadlineError, HostFailedError, SpecError
+from ..status import Liveness, Status
+from .progress import Progress
+
+GOALS = ("running", "ended")
+FIRST_POLL_S = 0.01
+SLOWEST_POLL_S = 2.0
+
+
+def wait_until(
+    goal: str,
+    look: Callable[[], Status],
+    *,
+    name: str,
+    timeout_s: float | None,
+    sleep: Callable[[float], object] = bell.wait,
+    clock: Callable[[], float] = time.monotonic,
+) -> Status:
+    """Look until the job is «running» (every host ready) or has «ended»."""
+    if goal not in GOALS:
+        raise SpecError(f"until: {goal!r} is not known", hint="say «running» or «ended»")
+    progress = Progress(f"waiting until job {name!r} is {goal}", clock=clock)
+    pause_s = FIRST_POLL_S
+    while not _is_reached(goal, status := look()):
+        progress.see(status.describe())
+        if timeout_s is not None and progress.waited_s >= timeout_s:
+            raise DeadlineError(
+                f"the job was not {goal} within {timeout_s:g} s",
+                seen=status.describe(),
+                hint="nothing was cancelled: wait again, or kill()",
+            )
+        sleep(pause_s)
+        pause_s = min(pause_s * 1.5, SLOWEST_POLL_S)
+    return status
+
+
+def _is_reached(goal: str, status: Status) -> bool:
+    if status.liveness is Liveness.ENDED:
+        if goal == "ended":
+            return True
+        raise AllocationEndedError("the allocation has ended", seen=status.reason)
+    if goal == "running" and (failed := status.failed_hosts):
+        raise HostFailedError(f"host {failed[0].host} has failed", seen=failed[0].reason)
+    return goal == "running" and status.ready
+
+
+def should_cancel(word: str, status: Status, *, name: str, recorded: str) -> bool:
+    """Whether Ctrl-C ends a job that waits in the queue; either way a person is told."""
+    shown = f"job {name!r} is {status.describe()}"
+    if word == "ask":
+        word = _ask(shown) if sys.stdin.isatty() and sys.stderr.isatty() else "keep"
+    if word == "cancel":
+        sys.stderr.write(f"milkweed: {shown}; it is being cancelled\n")
+        return True
+    sys.stderr.write(
+        f"milkweed: {shown}; it stays, on record in {recorded}\n"
+        f"milkweed: run the program again to go on waiting, or end it with `milkweed kill {name}`\n"
+    )
+    return False
+
+
+def _ask(shown: str) -> str:
+    sys.stderr.write(f"\nmilkweed: {shown}\nKeep it in the queue? [Y/n] ")
+    sys.stderr.flush()
+    try:
+        return "cancel" if sys.stdin.readline().strip().lower() in {"n", "no"} else "keep"
+    except (KeyboardInterrupt, OSError, ValueError):
+        return "keep"
