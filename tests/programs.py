@@ -62,9 +62,19 @@ class Client:
     def run(self, code: str, *, code_expected: int = 0, **env: str) -> str:
         """Run a program to its end and return what it printed."""
         program = self.start(code, **env)
-        out, err = program.communicate(timeout=TIMEOUT_S)
+        out, err = finish(program)
         assert program.returncode == code_expected, f"exit {program.returncode}\n{out}\n{err}"
         return out + err
+
+
+def finish(program: subprocess.Popen[str], timeout_s: float = TIMEOUT_S) -> tuple[str, str]:
+    """What a program printed until its end; one that does not end is killed, and shown."""
+    try:
+        return program.communicate(timeout=timeout_s)
+    except subprocess.TimeoutExpired:
+        program.kill()
+        out, err = program.communicate()
+        raise AssertionError(f"it did not end within {timeout_s:g} s:\n{out}\n{err}") from None
 
 
 def end_everything(made: Client) -> None:

@@ -19,7 +19,7 @@ from typing import Protocol
 from .pki import Credentials, make_client_context
 from .worker import tls, wire
 
-HOST_PATIENCE_S = 9
+HOST_PATIENCE_S = 6
 """How long a host may be silent before its connection counts as broken."""
 _CHUNK_BYTES = 256 * 1024
 

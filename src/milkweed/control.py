@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-import contextlib
+import errno
 import ssl
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -107,6 +107,8 @@ class Connection:
         try:
             line = self._channel.receive_line(timeout_s)
         except TimeoutError as error:
+            if error.errno == errno.ETIMEDOUT:
+                return None  # the connection itself has broken
             raise DeadlineError(f"the hosts' keeper did not answer within {timeout_s} s") from error
         except (OSError, ValueError):
             return None

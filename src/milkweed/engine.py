@@ -28,7 +28,7 @@ from monarch import actor as _monarch
 # told later. A test fails when the name moves.
 from monarch._rust_bindings.monarch_hyperactor.config import reload_config_from_env
 from monarch.actor import Actor, HostMesh, ProcMesh, default_bootstrap_cmd
-from monarch.config import configure
+from monarch.config import configure, get_global_config
 
 if TYPE_CHECKING:
     from monarch.actor import Point
@@ -43,6 +43,16 @@ _IMPATIENT = {
     "get_actor_state_max_idle": "1s",
     "message_delivery_timeout": "1s",
     "channel_reconnect_timeout": "1s",
+}
+
+
+# The engine reads these when it begins to wait for something: telling it once a host is known to be gone is too
+# late for what it waits for then. A broken cable does not close a connection, so one that was closed is opened
+# again at once or never; and a host that does not answer for this long is not merely busy.
+_NETWORKED = {
+    "channel_reconnect_timeout": "5s",
+    "get_proc_state_max_idle": "10s",
+    "get_actor_state_max_idle": "10s",
 }
 
 
@@ -149,6 +159,7 @@ def attach(
     """
     addresses = [host.address for hosts in meshes.values() for host in hosts]
     _use_transport(addresses, credentials or {}, listen)
+    _be_patient()
     return {name: _attach_mesh(name, hosts, client) for name, hosts in meshes.items()}
 
 
@@ -188,6 +199,7 @@ def _use_transport(addresses: Sequence[str], credentials: Mapping[str, str], lis
         if not _transports and transport == "tls":
             # Hosts dial back, to the address that the client's certificate carries.
             _monarch.enable_transport(f"tls://{f'[{listen}]' if ':' in listen else listen}:0")
+            configure(**_NETWORKED)
         _transports[:] = [transport]
 
 
@@ -203,9 +215,44 @@ def _use_credentials(credentials: Mapping[str, str]) -> None:
     reload_config_from_env()
 
 
+_told: list[Callable[[], bool]] = []
+"""Who can say whether a person was told of lost hosts."""
+
+
+def forgive_faults(told: Callable[[], bool]) -> None:
+    """A fault of hosts whose loss a person was told of does not end the program; calls to them fail.
+
+    The engine would interrupt the program for every fault that nobody handles, though it may go on with other
+    hosts, or with the same ones once a scheduler has given them anew.
+    """
+    if not _told:
+        _monarch.unhandled_fault_hook = functools.partial(
+            _take_fault, _monarch.unhandled_fault_hook
+        )
+    _told.append(told)
+
+
+def _take_fault(otherwise: Callable[[Any], None], failure: Any) -> None:
+    if not any(told() for told in _told):
+        otherwise(failure)
+
+
+_patience: dict[str, Any] = {}
+"""What the engine was told before it was told to give up."""
+
+
 def give_up_on_lost_hosts() -> None:
     """A host is certainly gone: have the engine say so to waiting calls within seconds."""
+    if not _patience:
+        known: Mapping[str, Any] = get_global_config()
+        _patience.update({key: known[key] for key in _IMPATIENT})
     configure(**_IMPATIENT)
+
+
+def _be_patient() -> None:
+    """There are new hosts: what the lost ones deserved is not for them."""
+    configure(**_patience)
+    _patience.clear()
 
 
 _procs: list[ProcMesh] = []

@@ -76,9 +76,7 @@ def load_entries() -> Iterator[Entry]:
             found.append(_load_entry(path))
         except (OSError, ValueError, TypeError, RecursionError, StateError):
             found.append(
-                Entry(
-                    apply_id=path.name, name=DAMAGED, backend=DAMAGED, state_path="", created=0.0
-                )
+                Entry(apply_id=path.name, name=DAMAGED, backend=DAMAGED, state_path="", created=0.0)
             )
     yield from sorted(found, key=lambda entry: entry.created)
 

@@ -10,7 +10,7 @@ import pytest
 
 from milkweed import backends
 from milkweed.backends import BUILT_IN, GROUP, backend_names, load_backend, option_table
-from milkweed.backends.base import Backend, Capabilities, Connects, Controls, Resizes
+from milkweed.backends.base import Backend, Capabilities, Connects, Controls, Lists, Resizes
 from milkweed.backends.fake import FakeBackend
 from milkweed.errors import BackendError, UnknownBackendError
 from milkweed.options import BUILTIN_OPTIONS, FAKE_OPTIONS
@@ -48,13 +48,15 @@ def test_every_built_in_backend_can_be_made(name: str) -> None:
 
 
 def test_what_a_backend_adds_can_be_asked() -> None:
-    """Resizing, connecting and controlling are seen by their methods."""
+    """Resizing, connecting, listing and controlling are seen by their methods."""
     fake, process = load_backend("fake"), load_backend("process")
     assert isinstance(fake, Resizes)
     assert isinstance(fake, Connects)
+    assert isinstance(fake, Lists)
     assert not isinstance(fake, Controls)
     assert isinstance(process, Controls)
     assert not isinstance(process, Resizes)
+    assert not isinstance(process, Lists)
 
 
 @pytest.mark.parametrize(

@@ -45,6 +45,15 @@ def test_answers_need_little(folder: Path, words: list[str]) -> None:
     assert {name for name in found if name.startswith("milkweed.job")} == set()
 
 
+def test_asking_a_scheduler_needs_that_backend_only(folder: Path) -> None:
+    """`--on` imports one backend, and neither the engine nor pydantic for the sake of its name."""
+    found = modules_after(folder, "ls", "--on", "fake")
+    packages = {name.partition(".")[0] for name in found}
+    assert packages & {"monarch", "torch", "pydantic", "ruamel", "cryptography", "rich"} == set()
+    backends = {name.rpartition(".")[2] for name in found if name.startswith("milkweed.backends.")}
+    assert backends == {"base", "fake", "fake_world"}
+
+
 def test_a_job_file_needs_no_engine(folder: Path) -> None:
     """Reading a job file, planning and looking import neither the engine nor pydantic."""
     (folder / "milkweed.yaml").write_text("name: demo\non: process\nmeshes: {workers: 2}\n")

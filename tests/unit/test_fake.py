@@ -118,6 +118,18 @@ def test_an_id_is_used_once(backend: FakeBackend) -> None:
         backend.submit(REQUEST)
 
 
+def test_the_living_are_listed(world: FakeScheduler, backend: FakeBackend) -> None:
+    """What holds hosts or waits for them is listed with its job's name; silence is no empty list."""
+    world.queue_polls = 9
+    backend.submit(REQUEST)
+    backend.submit(Request(spec=SPEC, apply_id="id-2"))
+    world.end("id-1")
+    assert backend.allocations() == {"id-2": "demo"}
+    world.go_silent()
+    with pytest.raises(UnreachableError):
+        backend.allocations()
+
+
 def test_a_silent_scheduler_does_nothing(world: FakeScheduler, backend: FakeBackend) -> None:
     """Without an answer nothing happens: polls are unknown, everything else is an error."""
     handle = backend.submit(REQUEST)

@@ -69,6 +69,12 @@ class FakeBackend:
         found = self.scheduler.allocations.get(apply_id)
         return None if found is None else _handle(found)
 
+    def allocations(self) -> Mapping[str, str]:
+        """List all that hold hosts or wait for them."""
+        self.scheduler.ask("list")
+        alive = (found for found in self.scheduler.allocations.values() if found.alive)
+        return {found.apply_id: found.spec.name for found in alive}
+
     def poll(self, handle: Handle) -> Status:
         """Look once; a queued allocation comes one poll nearer to its hosts."""
         try:

@@ -71,7 +71,9 @@ class SlurmBackend:
         job_id = self._submit(request, parts, generation=0, first=0)
         return make_handle(request.apply_id, jobs=[job_id])
 
-    def _submit(self, request: Request, parts: Sequence[Part], *, generation: int, first: int) -> int:
+    def _submit(
+        self, request: Request, parts: Sequence[Part], *, generation: int, first: int
+    ) -> int:
         spec = request.spec
         folder = registry.folder_of(request.apply_id)
         logs = ensure_logs(spec, request.apply_id)
@@ -89,6 +91,7 @@ class SlurmBackend:
             client=tuple(request.client_script),
             state_path=request.state_path,
             cwd=start["cwd"],
+            survives=spec.options.get("survive_node_failure", True),
         )
         authority = ensure_authority(folder, request.apply_id)
         for number, part in enumerate(submission.parts):

@@ -114,7 +114,7 @@ def _listed(names: Sequence[str]) -> str:
 def _check_partition(item: Component, name: str, nodes: _Rows) -> Iterator[_Problem]:
     yield from _check_limits(item, name, nodes[0])
     if item.hosts > len(nodes):
-        yield _too_many(item.field, item.hosts, name, nodes)
+        yield _too_many(item.field, _hosts(item.hosts), name, nodes)
         return
     lacking = list(_check_shape(item, name, nodes))
     yield from lacking
@@ -122,7 +122,7 @@ def _check_partition(item: Component, name: str, nodes: _Rows) -> Iterator[_Prob
     if not lacking and len(fitting) < item.hosts:
         yield _Problem(
             item.field,
-            f"{_hosts(item.hosts)} with {_describe(item)}, but only {len(fitting)} of the "
+            f"{_hosts(item.hosts)} with {_describe(item)}, but {_few(fitting)} of the "
             f"{len(nodes)} nodes of partition {name!r} {_have(fitting)} that",
             "ask for fewer hosts, or for less on each",
         )
@@ -152,10 +152,10 @@ def _check_limits(item: Component, name: str, row: NodeRow) -> Iterator[_Problem
         )
 
 
-def _too_many(field: str, hosts: int, name: str, nodes: _Rows) -> _Problem:
+def _too_many(field: str, hosts: str, name: str, nodes: _Rows) -> _Problem:
     return _Problem(
         field,
-        f"{_hosts(hosts)}, but partition {name!r} has {len(nodes)}{_unusable(nodes)}",
+        f"{hosts}, but partition {name!r} has {len(nodes)}{_unusable(nodes)}",
         f"ask for at most {len(nodes)}, or choose another partition",
     )
 
@@ -211,14 +211,22 @@ def _fits(item: Component, row: NodeRow) -> bool:
 
 
 def _describe(item: Component) -> str:
-    parts = [f"{wanted} {words}" for words, wanted, _ in _wants(item)]
+    """What was asked for, as far as it is more than the least."""
+    parts = [
+        f"{wanted} {words}" for words, wanted, _ in _wants(item) if wanted > 1 or words != "CPUs"
+    ]
     if feature := _feature(item):
         parts.append(f"the feature {feature!r}")
-    return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
+    *most, last = parts or ["a CPU"]
+    return f"{', '.join(most)} and {last}" if most else last
 
 
 def _hosts(count: int) -> str:
     return "1 host" if count == 1 else f"{count} hosts"
+
+
+def _few(nodes: _Rows) -> str:
+    return f"only {len(nodes)}" if nodes else "none"
 
 
 def _have(nodes: _Rows) -> str:
@@ -236,4 +244,4 @@ def _check_together(components: Sequence[Component], partitions: _Partitions) ->
         hosts = sum(item.hosts for item in items)
         if hosts > len(partitions[name]):
             field = ", ".join(item.field for item in items)
-            yield _too_many(field, hosts, name, partitions[name])
+            yield _too_many(field, f"{hosts} hosts in all", name, partitions[name])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import os
 import shutil
 import subprocess
@@ -24,6 +23,8 @@ from .slurm_text import (
 )
 
 _T = TypeVar("_T")
+_READS = ("squeue", "sinfo")
+"""Commands that may say nothing, mention an error and call it a success."""
 TIMEOUT_S = 30.0
 SLOWEST_S = 10.0
 """The longest pause between two looks at the queue."""
@@ -56,17 +57,20 @@ def run(
         raise UnreachableError(
             "Slurm's controller did not answer", seen=f"{argv[0]}: nothing within {timeout_s:g} s"
         ) from error
-    if done.returncode == 0:
+    if done.returncode == 0 and not (argv[0] in _READS and "error:" in done.stderr):
         return done.stdout
     seen = f"{argv[0]}: {done.stderr.strip() or f'exit code {done.returncode}'}"
-    if is_unreachable(done.stderr):
+    if done.returncode == 0 or is_unreachable(done.stderr):
         raise UnreachableError("Slurm's controller did not answer", seen=seen)
     raise BackendError("Slurm refused", seen=seen)
 
 
 def _environment() -> dict[str, str]:
-    """What a job may inherit: not the place of a program that itself runs in a job, nor our own words."""
-    ours = ("MILKWEED_", "SLURM_", "SLURMD_", "PMI_", "PMIX_")
+    """What a job may inherit: not the place of a program that itself runs in a job, nor our own words.
+
+    Defaults for sbatch stay (`SBATCH_ACCOUNT`), but for two that would make something else of the job.
+    """
+    ours = ("MILKWEED_", "SLURM_", "SLURMD_", "PMI_", "PMIX_", "SBATCH_ARRAY_INX", "SBATCH_WAIT")
     kept = {"SLURM_CONF", "SLURM_JWT", "SLURM_CLUSTERS", "MILKWEED_HOME"}
     return {
         key: value for key, value in os.environ.items() if key in kept or not key.startswith(ours)
@@ -120,7 +124,8 @@ class Queue:
     def _read(self) -> None:
         self.queries += 1
         try:
-            rows = _parsed("squeue", lambda: parse_squeue(run(make_squeue(getpass.getuser()))))
+            # By number: a name may come from a variable, and for one it does not know Slurm has no jobs.
+            rows = _parsed("squeue", lambda: parse_squeue(run(make_squeue(str(os.getuid())))))
         except UnreachableError as error:
             self._error = error
         else:

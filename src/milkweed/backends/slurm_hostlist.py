@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 MAX_NAMES = 100_000
 """More names than any cluster has; a text that stands for more is refused."""
 
+_MAX_DEPTH = 8
 _RANGE = re.compile(r"([0-9]+)-([0-9]+)")
 _NUMBERED = re.compile(r"(.*?)([0-9]{1,18})", re.ASCII)
 _PLAIN = re.compile(r"[^\s,\[\]]+")
@@ -19,9 +20,15 @@ def expand_hostlist(text: str) -> list[str]:
     clean = text.strip()
     if not clean:
         return []
-    names = [name for item in _split(clean, text) for name in _expand_item(item, text)]
-    if len(names) > MAX_NAMES:
-        raise _malformed(text, f"stands for more than {MAX_NAMES} names")
+    return _gather((_expand_item(item, text) for item in _split(clean, text)), text)
+
+
+def _gather(lists: Iterable[list[str]], whole: str) -> list[str]:
+    names = list[str]()
+    for found in lists:
+        names += found
+        if len(names) > MAX_NAMES:
+            raise _too_many(whole)
     return names
 
 
@@ -32,6 +39,8 @@ def _split(text: str, whole: str) -> list[str]:
         depth += (char == "[") - (char == "]")
         if depth < 0:
             raise _malformed(whole, "closes a bracket that was not opened")
+        if depth > _MAX_DEPTH:
+            raise _malformed(whole, "has too many brackets inside brackets")
         if char == "," and depth == 0:
             items.append(text[begin:at])
             begin = at + 1
@@ -50,7 +59,7 @@ def _expand_item(item: str, whole: str) -> list[str]:
     for choice in choices:
         count *= len(choice)
     if count > MAX_NAMES:
-        raise _malformed(whole, f"stands for more than {MAX_NAMES} names")
+        raise _too_many(whole)
     return ["".join(pieces) for pieces in itertools.product(*choices)]
 
 
@@ -75,7 +84,7 @@ def _parts(item: str) -> Iterator[str]:
 def _expand_part(part: str, whole: str) -> list[str]:
     if part.startswith("["):
         inside = part[1:-1]
-        return [name for item in _split(inside, whole) for name in _expand_inner(item, whole)]
+        return _gather((_expand_inner(item, whole) for item in _split(inside, whole)), whole)
     if not _PLAIN.fullmatch(part):
         raise _malformed(whole, "has a space in a name")
     return [part]
@@ -85,17 +94,11 @@ def _expand_inner(item: str, whole: str) -> list[str]:
     """What stands between the commas of a bracket: a number, a range, or a list of its own."""
     if match := _RANGE.fullmatch(item):
         return _expand_range(match[1], match[2], whole)
-    if item.isascii() and item.isdigit():
-        return [item]
-    if "[" in item or not _PLAIN.fullmatch(item) or "-" in item:
-        return _expand_nested(item, whole)
-    return [item]
-
-
-def _expand_nested(item: str, whole: str) -> list[str]:
-    if "[" not in item:
+    if "[" in item:
+        return _expand_item(item, whole)
+    if "-" in item or not _PLAIN.fullmatch(item):
         raise _malformed(whole, f"has {item!r} where a range belongs")
-    return _expand_item(item, whole)
+    return [item]
 
 
 def _expand_range(first: str, last: str, whole: str) -> list[str]:
@@ -104,8 +107,12 @@ def _expand_range(first: str, last: str, whole: str) -> list[str]:
     if end < begin:
         raise _malformed(whole, f"has a range that ends before it begins: {first}-{last}")
     if end - begin >= MAX_NAMES:
-        raise _malformed(whole, f"stands for more than {MAX_NAMES} names")
+        raise _too_many(whole)
     return [str(number).zfill(width) for number in range(begin, end + 1)]
+
+
+def _too_many(text: str) -> ValueError:
+    return _malformed(text, f"stands for more than {MAX_NAMES} names")
 
 
 def _malformed(text: str, why: str) -> ValueError:

@@ -11,7 +11,8 @@ from .slurm_time import parse_clock
 _FIELDS = ("%N", "%n", "%o", "%P", "%a", "%l", "%s", "%T", "%c", "%m", "%G", "%f", "%E")
 SINFO_FORMAT = make_format("node", *_FIELDS)
 
-_GPU = re.compile(r"gpu(?::[^:,()]+)*?:(\d+)(?:\([^()]*\))?")
+_GPU = re.compile(r"gpu(?::[^:()]+)?:(\d+)(?:\(.*\))?", re.ASCII)
+_GRES_COMMA = re.compile(r",(?![^(]*\))")
 _USABLE = frozenset({"allocated", "completing", "idle", "mixed", "planned", "reserved"})
 
 
@@ -94,4 +95,5 @@ def _parse_size(text: str) -> tuple[int, int | None]:
 
 def _count_gpus(gres: str) -> int:
     """How many GPUs `gpu:a100:4(S:0-1),gpu:2` has in all."""
-    return sum(int(match[1]) for match in _GPU.finditer(gres))
+    found = map(_GPU.fullmatch, _GRES_COMMA.split(gres))
+    return sum(int(match[1]) for match in found if match)

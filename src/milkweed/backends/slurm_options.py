@@ -38,6 +38,11 @@ SLURM_OPTIONS: OptionTable = MappingProxyType(
             "The Python of the hosts; `python` is this very one where a host has it.",
             default="python",
         ),
+        "survive_node_failure": OptionField(
+            "bool",
+            "Keep the other hosts when a node fails; else Slurm ends the job and queues it again.",
+            default=True,
+        ),
         "log_dir": OptionField(
             "text", "Where the hosts' logs are kept; else they go with the job."
         ),

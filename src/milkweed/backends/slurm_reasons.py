@@ -6,6 +6,9 @@ import re
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from ..status import Liveness
+from .slurm_states import explain_state, liveness_of
+
 _RELEASE = "`scontrol release JOB` lets it go"
 _SHRINK = "ask for fewer hosts or a shorter time limit, or wait until other jobs have ended"
 _LOG = "the end of its log tells more"
@@ -75,7 +78,8 @@ REASONS: Mapping[str, str] = MappingProxyType(
         "NodeDown": "a node of the job went down",
         "SystemFailure": "Slurm itself failed; its administrators can tell more",
         "JobLaunchFailure": (
-            "Slurm could not start the script: the folder of its output may be missing or not writable there"
+            "Slurm could not start the script, or a signal ended it; "
+            "the folder for its output may be missing on the node"
         ),
         "NonZeroExitCode": f"its script ended with an error; {_LOG}",
         "RaisedSignal": f"its script was ended by a signal; {_LOG}",
@@ -117,8 +121,20 @@ def explain_reason(reason: str) -> str:
     for sentence, words in _SENTENCES:
         if sentence in text.lower():
             return words
-    word = re.split(r"[,:;\s]", text, maxsplit=1)[0]
+    word = re.split(r"[,:;(\s]", text, maxsplit=1)[0]
     return REASONS.get(word) or _explain_family(word)
+
+
+def explain_job(state: str, reason: str) -> str:
+    """What is the matter with a job, in plain words; empty when neither word is known.
+
+    A reason outlives what it was the reason for: a job that was cancelled while it was held is still
+    `JobHeldUser`. Only a job that failed has a reason for that.
+    """
+    words = explain_state(state)
+    if liveness_of(state) is Liveness.ENDED and words != explain_state("FAILED"):
+        return words
+    return ": ".join(filter(None, (words, explain_reason(reason))))
 
 
 def _explain_family(word: str) -> str:

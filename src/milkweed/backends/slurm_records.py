@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import re
 
+_JOB_NUMBER = re.compile(r"(\d+)(?:\+(\d+)|_\S+)?", re.ASCII)
+_NOTHING = frozenset({"(null)", "n/a", "none", "none assigned"})
+
 END = "|end"
 """Closes a record, so that output which was cut off is seen as such."""
 
@@ -18,10 +21,18 @@ def make_format(start: str, *fields: str) -> str:
 
 def parse_records(text: str, start: str, fields: int) -> list[list[str]]:
     """The fields of each record; the last field takes what is left, with all its bars."""
-    first, *chunks = re.split(rf"^{start}\|", text, flags=re.MULTILINE)
+    return [
+        _parse_record(record.removeprefix(f"{start}|"), start, fields)
+        for record in split_records(text, rf"{start}\|", start)
+    ]
+
+
+def split_records(text: str, start: str, kind: str) -> list[str]:
+    """Cut text before each line that begins as a record does."""
+    first, *records = re.split(rf"^(?={start})", text, flags=re.MULTILINE | re.ASCII)
     if first.strip():
-        raise ValueError(f"not a {start}: {_shown(first)}")
-    return [_parse_record(chunk, start, fields) for chunk in chunks]
+        raise ValueError(f"not a {kind}: {_shown(first)}")
+    return records
 
 
 def _parse_record(chunk: str, start: str, fields: int) -> list[str]:
@@ -40,5 +51,13 @@ def _shown(text: str) -> str:
 
 
 def or_empty(text: str) -> str:
-    """Slurm writes `(null)`, `N/A` or `none` where there is nothing to say."""
-    return "" if text.strip().lower() in {"(null)", "n/a", "none"} else text
+    """The text, or nothing where Slurm writes `(null)`, `N/A` or `None`."""
+    return "" if text.strip().lower() in _NOTHING else text
+
+
+def parse_job_number(text: str) -> tuple[int, int | None]:
+    """The first component's id and the component in `12+1`; none in `12` and in `12_3` of an array."""
+    match = _JOB_NUMBER.fullmatch(text)
+    if match is None:
+        raise ValueError(f"{text!r} is not a job id")
+    return int(match[1]), None if match[2] is None else int(match[2])

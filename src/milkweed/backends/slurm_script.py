@@ -49,8 +49,12 @@ _UNSET = (
 # One keeper per node, which sees all that the job has there; a node that is lost takes no other with it.
 _SRUN = (
     *("--ntasks-per-node=1", "--distribution=block", "--overlap", "--mem=0", "--cpu-bind=none"),
-    *("--no-kill", "--kill-on-bad-exit=0", "--wait=0", "--unbuffered", "--label", "--mpi=none"),
+    *("--kill-on-bad-exit=0", "--wait=0", "--unbuffered", "--label", "--mpi=none"),
 )
+
+
+_WAIT = ["code=0", 'for pid in $started; do wait "$pid" || code=$?; done', 'exit "$code"']
+"""A job whose keepers could not start has failed, and its exit code says so."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +74,8 @@ class Submission:
     """In batch mode, the command line of the client."""
     state_path: str = ""
     cwd: str = "/"
+    survives: bool = True
+    """Whether a node that fails takes the others with it."""
 
     def part_name(self, number: int) -> str:
         """How a part is called in files: generation and component."""
@@ -90,8 +96,10 @@ def render_arguments(submission: Submission) -> list[str]:
             f"--nodes={len(part.hosts)}",
             *render_shape(part.shape),
         ]
+        if submission.survives:
+            arguments.append("--no-kill")
         if not number:
-            arguments += ["--no-kill", "--output=/dev/null", "--input=/dev/null"]
+            arguments += ["--output=/dev/null", "--input=/dev/null"]
     return arguments
 
 
@@ -126,10 +134,11 @@ def render_script(submission: Submission) -> str:
         f"rm -f {shlex.quote(submission.folder)}/exit",
         *_render_python(submission.python),
         f"loader={shlex.quote(LOADER)}",
+        "started=",
     ]
     for number in range(len(submission.parts)):
         lines += _render_keepers(submission, number)
-    lines += _render_client(submission) if submission.client else ["wait"]
+    lines += _render_client(submission) if submission.client else _WAIT
     return "\n".join(lines) + "\n"
 
 
@@ -145,6 +154,7 @@ def _render_keepers(submission: Submission, number: int) -> list[str]:
     several = len(submission.parts) > 1
     count = f"$SLURM_JOB_NUM_NODES{f'_HET_GROUP_{number}' if several else ''}"
     group = [f"--het-group={number}"] if several else []
+    group += ["--no-kill"] if submission.survives else []
     words = ["srun", *group, f'--nodes="{count}"', f'--ntasks="{count}"', *_SRUN]
     invitation = json.dumps(make_invitation(submission, number))
     log = f'"$logs/{part_log(submission.part_name(number))}"'
@@ -152,6 +162,7 @@ def _render_keepers(submission: Submission, number: int) -> list[str]:
         f"""{" ".join(words)} "$python" -c "$loader" >{log} 2>&1 <<'{_END}' &""",
         invitation,
         _END,
+        'started="$started $!"',
     ]
 
 
@@ -168,6 +179,8 @@ def make_invitation(submission: Submission, number: int) -> Mapping[str, Any]:
         "folder": submission.folder,
         "index_env": "SLURM_PROCID",
         "node_env": "SLURMD_NODENAME",
+        # When the lease is over the script ends by itself, unless its node was lost.
+        "end": ["scancel", "$SLURM_JOB_ID"],
         "source": str(Path(__file__).parents[2]),
         "worker": pack_worker(),
     }

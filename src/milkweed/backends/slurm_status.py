@@ -15,8 +15,8 @@ from . import slurm_commands as commands
 from .slurm_detail import JobDetail, make_sacct, parse_sacct, parse_scontrol_job
 from .slurm_nodes import NodeRow
 from .slurm_places import Place
-from .slurm_reasons import explain_reason
-from .slurm_states import explain_state
+from .slurm_reasons import explain_job
+from .slurm_states import liveness_of
 from .slurm_text import JobRow
 
 TAIL_LINES = 6
@@ -43,9 +43,11 @@ def make_status(rows: Sequence[JobRow]) -> Status:
 def describe_row(row: JobRow | JobDetail) -> str:
     """A job in one line: its id, state and reason in Slurm's words, then in plain ones."""
     text = f"Slurm job {row.job_id} is {row.state}"
-    if row.reason and row.reason != "None":
+    # Why a job once waited is no reason for its end.
+    waits = liveness_of(row.state) is not Liveness.ENDED or row.state == "FAILED"
+    if waits and row.reason not in {"", "None"}:
         text += f", reason {row.reason}"
-    plain = explain_reason(row.reason) or explain_state(row.state)
+    plain = explain_job(row.state, row.reason)
     return f"{text}: {plain}" if plain else text
 
 
@@ -77,8 +79,8 @@ def explain_end(
     if not lines:
         lines = [f"Slurm has no trace of job {', '.join(map(str, jobs))} any more"]
     code = _load_exit(folder)
-    if code is None and details:
-        code = -details[0].signal if details[0].signal else details[0].exit_code
+    if code is None and details and details[0].state in {"COMPLETED", "FAILED"}:
+        code = details[0].exit_code
     lines += _keepers_words(folder)
     tail = [line for log in logs for line in _tail(log)]
     if tail and (code or not details):

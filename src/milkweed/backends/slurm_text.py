@@ -10,28 +10,44 @@ import re
 from dataclasses import dataclass
 
 from ..status import Liveness
+from .slurm_detail import (
+    JobDetail,
+    make_sacct,
+    make_scontrol_job,
+    parse_sacct,
+    parse_scontrol_job,
+)
 from .slurm_hostlist import expand_hostlist
 from .slurm_nodes import SINFO_FORMAT, NodeRow, make_sinfo, parse_sinfo
-from .slurm_records import make_format, or_empty, parse_records
+from .slurm_reasons import REASONS, explain_job, explain_reason
+from .slurm_records import make_format, or_empty, parse_job_number, parse_records
 from .slurm_states import STATES, explain_state, liveness_of
 from .slurm_time import parse_clock, parse_stamp, parse_time_limit, render_time_limit
 
 __all__ = [
     "MINIMUM_VERSION",
+    "REASONS",
     "SINFO_FORMAT",
     "SQUEUE_FORMAT",
     "STATES",
+    "JobDetail",
     "JobRow",
     "Mark",
     "NodeRow",
+    "explain_job",
+    "explain_reason",
     "explain_state",
     "is_unreachable",
     "liveness_of",
     "make_env",
+    "make_sacct",
+    "make_scontrol_job",
     "make_sinfo",
     "make_squeue",
     "parse_job_id",
     "parse_mark",
+    "parse_sacct",
+    "parse_scontrol_job",
     "parse_sinfo",
     "parse_squeue",
     "parse_time_limit",
@@ -46,7 +62,6 @@ MINIMUM_VERSION = (20, 11)
 _FIELDS = ("%i", "%A", "%T", "%N", "%B", "%S", "%e", "%L", "%r", "%k", "%j")
 SQUEUE_FORMAT = make_format("job", *_FIELDS)
 
-_JOB = re.compile(r"(\d+)(?:\+(\d+)|_\S+)?", re.ASCII)
 _MARK = re.compile(
     r"milkweed:1:([A-Za-z0-9_.-]+):(\d{1,9}):(\d{1,9}):([^|:\x00-\x1f\x7f]+)", re.ASCII
 )
@@ -58,6 +73,7 @@ _UNREACHABLE = (
     "unable to establish controller",
     "unable to establish configuration source",
     "could not establish a configuration source",
+    "cannot stat file",
     "slurm backup controller in standby mode",
     "controller is in standby mode",
     "socket timed out on send/recv",
@@ -109,13 +125,7 @@ class JobRow:
 
     @property
     def liveness(self) -> Liveness:
-        """What the row means for an allocation.
-
-        A job that is COMPLETING and has no end was put back into the queue. One that has an end may
-        have been put back, too, so that is not known until it is over.
-        """
-        if self.state == "COMPLETING" and self.end is None:
-            return Liveness.PENDING
+        """What its state means for an allocation."""
         return liveness_of(self.state)
 
 
@@ -131,14 +141,12 @@ def parse_squeue(text: str) -> list[JobRow]:
 
 def _parse_job(fields: list[str]) -> JobRow:
     number, job_id, state, nodes, batch_host, start, end, left, reason, comment, name = fields
-    match = _JOB.fullmatch(number)
     try:
-        if match is None:
-            raise ValueError(f"{number!r} is not a job id")
+        leader, offset = parse_job_number(number)
         return JobRow(
             job_id=int(job_id),
-            leader=int(match[1]),
-            offset=None if match[2] is None else int(match[2]),
+            leader=leader,
+            offset=offset,
             state=state,
             nodes=tuple(expand_hostlist(or_empty(nodes))),
             batch_host=or_empty(batch_host),

@@ -23,10 +23,12 @@ class Asked:
 def ask(name: str) -> Asked:
     """Everything on a backend: what is recorded, and what only its scheduler knows."""
     backend = _load_lister(name)
+    listed: Mapping[str, str] = {}
+    problem = None
     try:
-        listed, problem = backend.allocations(), None
+        listed = backend.allocations()
     except MilkweedError as error:
-        listed, problem = {}, error
+        problem = error
     # Read after the scheduler was asked: entries are written before it is, so none looks lost that is not.
     return Asked(entries=_merge(name, listed, list(load_entries())), problem=problem)
 

@@ -88,9 +88,7 @@ def choose_all(job: str | None, on: str | None = None) -> list[Chosen]:
 
 
 def _choose_all_on(on: str) -> list[Chosen]:
-    from .asked import require_entries
-
-    if found := [of_entry(entry) for entry in require_entries(on)]:
+    if found := [of_entry(entry) for entry in load_listed(on)]:
         return found
     raise NotAppliedError(f"there is no job on {on}", hint="`milkweed apply` asks for hosts")
 
@@ -149,14 +147,15 @@ def of_entry(entry: Entry) -> Chosen:
 
 def find_entry(word: str, on: str | None = None) -> Entry:
     """The job of that name, or with that beginning of an id: recorded, or known to a scheduler."""
-    entries = _load_entries(on)
+    entries = load_listed(on)
     found = [entry for entry in entries if entry.name == word]
     if not found and len(word) >= MIN_ID:
         found = [entry for entry in entries if entry.apply_id.startswith(word)]
     return the_one(found, word, on) if found else _raise_missing(word, entries, on)
 
 
-def _load_entries(on: str | None) -> list[Entry]:
+def load_listed(on: str | None) -> list[Entry]:
+    """All recorded jobs, or all jobs on one backend; an error when its scheduler does not answer."""
     if on is None:
         return list(load_entries())
     from .asked import require_entries

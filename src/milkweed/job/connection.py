@@ -96,6 +96,7 @@ class Connection:
         folder, listen = self._credentials(hosts)
         shown = engine_environment(folder) if folder else {}
         self.meshes = engine.attach(cut, client=self.client, credentials=shown, listen=listen)
+        engine.forgive_faults(self._watch.is_troubled)
         return self.meshes
 
     def _credentials(self, hosts: Sequence[Host]) -> tuple[str, str]:
@@ -119,8 +120,13 @@ class Connection:
         while (status := self._look()).liveness is not Liveness.RUNNING:
             progress.see(status.describe())
             _check_deadline(self._clock(), deadline_s, progress, status.describe())
-            self._sleep(pause_s)
+            self._pause(pause_s, deadline_s)
             pause_s = min(pause_s * 1.5, SLOWEST_POLL_S)
+
+    def _pause(self, pause_s: float, deadline_s: float | None) -> None:
+        """Sleep, but not past the deadline."""
+        left_s = pause_s if deadline_s is None else deadline_s - self._clock()
+        self._sleep(max(0.0, min(pause_s, left_s)))
 
     def _look(self) -> Status:
         status = glance(self._backend, self._handle)
@@ -151,7 +157,7 @@ class Connection:
             progress.see(f"{len(addresses) - len(missing)} hosts answer; {status.describe()}")
             seen = next(iter(missing.values()), status.describe())
             _check_deadline(self._clock(), limit_s, progress, seen)
-            self._sleep(pause_s)
+            self._pause(pause_s, limit_s)
             pause_s = min(pause_s * 1.5, 0.5)
 
     def _has_all(self) -> bool:
@@ -219,7 +225,8 @@ class Connection:
 
     @property
     def usable(self) -> bool:
-        """Whether the hosts are all there."""
+        """Whether the hosts are all there; what became of one that is out of reach is waited for."""
+        self._watch.settle()
         return self.alive and not self.lost
 
     def release(self, labels: Iterable[str]) -> None:

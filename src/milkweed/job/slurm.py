@@ -44,6 +44,7 @@ class SlurmJob(JobTrait):
         env: Mapping[str, Any] | None = None,
         resources: Mapping[str, Resources] | None = None,
         mesh_options: Mapping[str, Mapping[str, Any]] | None = None,
+        survive_node_failure: bool = True,
         idle_timeout_s: float = Lifetime().idle_timeout_s,
         stream_logs: bool = True,
         on_interrupt: str = "ask",
@@ -66,6 +67,7 @@ class SlurmJob(JobTrait):
             "qos": qos,
             "constraint": constraint,
             "meshes": dict(mesh_options) if mesh_options else None,
+            "survive_node_failure": survive_node_failure,
             "stream_logs": stream_logs,
             "on_interrupt": on_interrupt,
         }

@@ -15,7 +15,7 @@ from ..status import HostState, HostStatus, Liveness, Status
 from .terminal import Terminal
 
 Message = Mapping[str, Any]
-BROKEN_S = 12.0
+BROKEN_S = 6.0
 """How long a host whose connection broke may take to answer again before it counts as lost."""
 _RETRY_S = 0.5
 
@@ -56,6 +56,7 @@ class Watch:
     """Why it is over, once it is: hosts ended, or went back to the queue, or this client has left."""
     changed: threading.Condition = field(default_factory=threading.Condition)
     _endings: dict[str, str] = field(default_factory=dict[str, str])
+    _broken: set[str] = field(default_factory=set[str])
 
     def hear(self, session: Session, message: Message) -> None:
         """Take one message of one session."""
@@ -73,6 +74,10 @@ class Watch:
             self._endings[session.address] = str(message["reason"])
         elif kind == "closed":
             self._saw_closed(session)
+
+    def is_troubled(self) -> bool:
+        """Whether hosts are gone or out of reach: what fails then is no news."""
+        return bool(self.over is not None or self.lost or self._broken)
 
     # One host
 
@@ -108,11 +113,18 @@ class Watch:
         if self.backend.capabilities.machine_bound:
             self.end("")
             return
-        ending = self._endings.get(session.address, "")
+        self._broken.add(session.address)
+        try:
+            self._find_out(session, self._endings.get(session.address, ""))
+        finally:
+            with self.changed:
+                self._broken.discard(session.address)
+                self.changed.notify_all()
+
+    def _find_out(self, session: Session, ending: str) -> None:
+        """Is it over, is the host there after all, or is it lost?"""
         until_s = self.clock() + BROKEN_S
-        while self.over is None:
-            if self._is_over(ending):
-                return
+        while self.over is None and not self._is_over(ending):
             if not ending and self.rejoin(session):
                 self.events.add("reconnected", host=", ".join(session.labels))
                 return
@@ -120,6 +132,12 @@ class Watch:
                 self._lose(session, ending)
                 return
             self.pause(_RETRY_S)
+
+    def settle(self) -> None:
+        """Wait until it is known what became of every host whose connection broke."""
+        with self.changed:
+            while self._broken and self.over is None:
+                self.changed.wait(_RETRY_S)
 
     def _is_over(self, ending: str) -> bool:
         status = glance(self.backend, self.handle, fresh=True)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from ..backends.base import Backend, Handle, LogLine, Request, Resizes
+from ..backends.base import Backend, Handle, Lists, LogLine, Request, Resizes
 from ..errors import MilkweedError
 from ..hosts import Host, cut_hosts
 from ..spec import JobSpec
@@ -99,6 +99,19 @@ class BackendContract:
             assert other.poll(found).liveness.alive
             other.cancel(found)
             self.assert_ended(it)
+
+    def test_the_living_are_listed(self, backend: Backend) -> None:
+        """Where the scheduler can be asked for all allocations, it names a living one and no ended one."""
+        other = self.make_another(backend)
+        if not isinstance(other, Lists):
+            return
+        with self.allocation(backend) as it:
+            listed = other.allocations()
+            assert it.apply_id in listed, "submitted, and allocations() has nothing of it"
+            assert listed[it.apply_id] == it.spec.name, "it is listed under another name"
+            backend.cancel(it.handle)
+            self.assert_ended(it)
+            assert it.apply_id not in other.allocations(), "it has ended, and is still listed"
 
     def test_looking_changes_nothing(self, backend: Backend) -> None:
         """Polling and finding, however often, end nothing, and only legal changes are seen."""

@@ -18,6 +18,7 @@ from .clients import Client
 from .procs import Launcher, read_launcher
 
 STOP_GRACE_S = 2.0
+STOP_RACE_S = 0.1
 Tell = Callable[[Mapping[str, Any]], None]
 
 
@@ -112,7 +113,14 @@ class Fleet:
 
     def _host_ended(self, entry: HostEntry, status: int) -> None:
         entry.exit_code = children.decode_status(status)
-        entry.reason = f"its worker ended: {describe_exit(entry.exit_code)}"
+        if entry.exit_code == -signal.SIGTERM and not self._stopping:
+            # A scheduler that ends a job tells all its processes at once: the keeper may hear it last.
+            asyncio.get_running_loop().call_later(STOP_RACE_S, self._judge_end, entry)
+        else:
+            self._judge_end(entry)
+
+    def _judge_end(self, entry: HostEntry) -> None:
+        entry.reason = f"its worker ended: {describe_exit(entry.exit_code or 0)}"
         entry.state = "stopped" if self._stopping else "failed"
         if not self._stopping:
             self.drain()
@@ -166,7 +174,14 @@ class Fleet:
     def _proc_ended(self, child: Child, launcher: Launcher, status: int) -> None:
         code = children.decode_status(status)
         launcher.finish(code)
-        if code != 0 and not child.stopping and not self._stopping:
+        if code == -signal.SIGTERM and not child.stopping:
+            loop = asyncio.get_running_loop()
+            loop.call_later(STOP_RACE_S, self._tell_proc_ended, child, code)
+        elif code != 0:
+            self._tell_proc_ended(child, code)
+
+    def _tell_proc_ended(self, child: Child, code: int) -> None:
+        if not child.stopping and not self._stopping:
             self.drain()
             message = {"ev": "proc", "host": child.host, "rank": child.rank, "exit_code": code}
             self._tell({**message, "client": child.client, "reason": describe_exit(code)})

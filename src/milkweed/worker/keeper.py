@@ -56,7 +56,9 @@ class Keeper:
         self.fleet = Fleet(run, start, self.clients.broadcast)
         self.reason = ""
         self.exit_code: int | None = None
+        self.lease_over = False
         self._end = asyncio.Event()
+        self._serving: dict[asyncio.Task[Any] | None, asyncio.StreamWriter] = {}
 
     async def keep(self) -> int:
         """Start everything, serve until told to stop or nobody is left, and leave nothing running."""
@@ -77,7 +79,16 @@ class Keeper:
             server.close()
         self._leave()
         await self.clients.close()
+        await self._hang_up()
         return 0
+
+    async def _hang_up(self) -> None:
+        """Close every connection that is left, and let those who serve them finish."""
+        serving = dict(self._serving)
+        for writer in serving.values():
+            writer.close()
+        if serving:
+            await asyncio.wait([task for task in serving if task], timeout=1.0)
 
     async def _listen(self) -> list[asyncio.Server]:
         """Take orders from this machine, and with a certificate of the job from others."""
@@ -117,6 +128,7 @@ class Keeper:
     async def _watch_lease(self) -> None:
         while True:
             if reason := self.lease.over(time.monotonic(), self.clients.count):
+                self.lease_over = True
                 self.stop(reason)
                 return
             await asyncio.sleep(self.lease.next_check_s)
@@ -136,12 +148,14 @@ class Keeper:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         client = Client(writer)
+        self._serving[asyncio.current_task()] = writer
         try:
             while line := await reader.readline():
                 self._take(client, wire.decode(line))
         except (OSError, ValueError) as error:
             client.send({"ev": "error", "what": str(error)})
         finally:
+            self._serving.pop(asyncio.current_task(), None)
             self._gone(client)
             client.close()
 
@@ -206,4 +220,5 @@ class Keeper:
         self.fleet.reap_client(client.name, last=self.clients.count == 0)
         self.lease.lost_client(time.monotonic(), owner=client.owner)
         if reason := self.lease.over(time.monotonic(), self.clients.count):
+            self.lease_over = True
             self.stop(reason)

@@ -7,13 +7,15 @@ and where its folder is. What must stay private (variables, certificates) is rea
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import fcntl
 import json
 import os
 import shutil
 import stat
+import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +38,17 @@ def main(invitation: Mapping[str, Any]) -> int:
     ended_file(share).unlink(missing_ok=True)  # of a run before the job was put back into the queue
     become_subreaper()
     warm.warm_up()
-    return asyncio.run(Keeper(run, share).keep())
+    return asyncio.run(keep(Keeper(run, share), invitation.get("end", ())))
+
+
+async def keep(keeper: Keeper, end: Sequence[str]) -> int:
+    """Keep the host; when its lease is over, so is the job, though nobody may be left to notice."""
+    code = await keeper.keep()
+    if keeper.lease_over and end:
+        with contextlib.suppress(OSError, subprocess.SubprocessError):
+            command = [os.path.expandvars(word) for word in end]
+            subprocess.run(command, timeout=30, check=False)  # noqa: S603  the scheduler's own command
+    return code
 
 
 def runs_folder() -> Path:

@@ -17,7 +17,7 @@ cd /
 
 begin_at() { FIRST=$(($(run squeue -h -a -t all -o %A | sort -n | tail -1) + 1)); }
 FIRST=1
-run() { timeout 80 "$LABS/login" "$@" </dev/null; }
+run() { timeout 100 "$LABS/login" "$@" </dev/null; }
 job() { run sbatch --parsable -o /dev/null -t 60 -J "$@"; }
 sleeper() { job "$@" --wrap 'exec sleep 900'; }
 ids() { run squeue -h -a -t all -u root -o %i | sed 's/[^0-9].*//' | sort -nu | awk -v first="$FIRST" '$1 >= first'; }
@@ -40,13 +40,14 @@ state_of() { run squeue -h -a -t all -j "$1" -o %T 2>/dev/null || true; }
 until_state() { # until_state ID STATE
   local _
   for _ in $(seq 600); do
-    case " $2 " in *" $(state_of "$1") "*) return ;; esac
+    case " $2 " in *" $(state_of "$1" | paste -sd' ') "*) return ;; esac
     sleep 0.2
   done
   echo "record.sh: job $1 never was $2" >&2
   return 1
 }
 
+# shellcheck disable=SC2016
 printf '#!/bin/sh\n[ "$SLURM_JOB_NAME" != configuring ] || sleep 6\n' >"$HOOKS/prolog-controller"
 printf '#!/bin/sh\n[ ! -e %s/refuse ]\n' "$HOOKS" >"$HOOKS/prolog-node"
 chmod +x "$HOOKS"/prolog-*
@@ -61,6 +62,7 @@ Prolog=$HOOKS/prolog-node
 PartitionName=short Nodes=n[1-3] MaxTime=30 MinNodes=1 MaxNodes=2
 PartitionName=inactive Nodes=ALL State=INACTIVE
 PartitionName=hidden Nodes=n1 Hidden=YES MaxTime=2-12:00:00
+PartitionName=empty
 PartitionName=urgent Nodes=ALL PriorityTier=10" "$LABS/up.sh" 4 >&2
 
 echo "versions and refusals"
@@ -73,8 +75,8 @@ error_to squeue-unknown-user squeue -h -u nosuchuser
 error_to scancel-unknown-job scancel 99999
 error_to sbatch-unknown-partition sbatch -p nosuch --wrap true
 error_to sbatch-inactive-partition sbatch -p inactive --wrap true
-error_to sbatch-too-many-gpus sbatch --gres=gpu:99 --wrap true
-error_to sbatch-too-much-memory sbatch --mem=9T --wrap true
+error_to sbatch-too-many-gpus sbatch -J refused-gpus --gres=gpu:99 --wrap true
+error_to sbatch-too-much-memory sbatch -J refused-memory --mem=9T --wrap true
 error_to sbatch-unknown-feature sbatch -C nosuch --wrap true
 error_to sbatch-bad-time sbatch -t soon --wrap true
 error_to sbatch-unknown-reservation sbatch --reservation=nosuch --wrap true
@@ -86,21 +88,22 @@ echo "jobs that wait"
 run scontrol update NodeName=n1 AvailableFeatures=fast,big ActiveFeatures=fast,big
 run scontrol update NodeName=n4 State=DRAIN Reason='bad disk | see ticket 12'
 run scontrol create reservation ReservationName=later StartTime=now+1day Duration=60 Users=root Nodes=n3 >/dev/null
+het=$(run sbatch --parsable -J het -o /dev/null --comment first -N1 -t 60 : --comment second -N2 -t 60 --wrap 'exec sleep 900')
+until_state "$het" "RUNNING RUNNING"
 timeout_id=$(sleeper timeout -N1 -t 1)
 sleeper running -N2 -t 2:00:00 --comment 'milkweed:1:0b0c5f8e-0000-4000-8000-000000000001:1:0:running' >/dev/null
 sleeper 'odd | name = 1' -N1 -t 30 --comment 'JobState=FAILED | x' -p short -o "$HOOKS/my logs/%x.out" >/dev/null
 sleeper $'two\nlines' -N1 -t 90 --comment $'a\nb' -p hidden >/dev/null
 job array -N1 --array=1-2 --wrap 'exec sleep 900' >/dev/null
-run sbatch --parsable -J het -o /dev/null --comment first -N1 -t 60 : --comment second -N2 -t 60 --wrap 'exec sleep 900' >/dev/null
 licensed=$(sleeper licensed -N1 -L gold:1)
 until_state "$licensed" RUNNING
 sleeper Licenses -N1 -L gold:1 >/dev/null
 sleeper Resources -N3 --exclusive >/dev/null
 sleeper Priority -N3 --exclusive >/dev/null
 sleeper unlimited -N1 -t UNLIMITED >/dev/null
-sleeper too-many-nodes -N9 >/dev/null
-sleeper too-many-cpus -c 99 >/dev/null
-sleeper gone-dependency -d afterok:99999 >/dev/null
+error_to sbatch-too-many-nodes sbatch -J too-many-nodes -o /dev/null -t 60 -N9 --wrap 'exec sleep 900'
+error_to sbatch-too-many-cpus sbatch -J too-many-cpus -o /dev/null -t 60 -c 99 --wrap 'exec sleep 900'
+error_to sbatch-gone-dependency sbatch -J gone-dependency -o /dev/null -t 60 -d afterok:99999 --wrap 'exec sleep 900'
 sleeper PartitionDown -N1 -p down >/dev/null
 run scontrol update PartitionName=inactive State=DOWN
 sleeper PartitionInactive -N1 -p inactive >/dev/null
@@ -143,7 +146,7 @@ until_state "$id" CONFIGURING
 both_to configuring
 until_state "$id" COMPLETED
 job completed -N1 --wrap true >/dev/null
-job no-output-folder -N1 -o /nonexistent/out --wrap true >/dev/null
+job no-output-folder -N1 -o "$HOOKS/missing/out" --wrap true >/dev/null
 job exit-3 -N1 -o "$HOOKS/my logs/%j.out" --wrap 'exit 3' >/dev/null
 job signal-9 -N1 --wrap 'kill -9 $$' >/dev/null
 job step-signal -N1 --wrap 'srun sh -c "kill -11 \$\$"' >/dev/null
@@ -218,6 +221,6 @@ kill "$(cat "$RUN/munge/munged.pid")"
 sleep 1
 error_to munge-squeue squeue -h
 error_to munge-sbatch sbatch --wrap true
-error_to no-configuration env SLURM_CONF=/nonexistent squeue -h
+error_to no-configuration env SLURM_CONF=/nonexistent/slurm.conf squeue -h
 sed -i "s|$HOOKS|/srv/lab|g; s|$RUN|/run/lab|g" "$OUT"/*
 echo "done: $(find "$OUT" -type f | wc -l) files in $OUT"

@@ -4,5 +4,5 @@ set -euo pipefail
 . "$(dirname "$(readlink -f "$0")")/lib.sh"
 is_root || { echo "down.sh: needs root" >&2; exit 1; }
 end_namespaces "$NAME"
-rm -rf "${RUN:?}"/{tmp,spool,state,dev,munge,head.pid}
+rm -rf "${RUN:?}"/{tmp,spool,state,dev,munge,shared,head.pid}
 echo down

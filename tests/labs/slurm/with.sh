@@ -47,10 +47,11 @@ if [ -n "$missing" ]; then
 fi
 
 # A name that no other with.sh uses; what a killed one left behind under it is cleared away. SLURM_LAB=name: that name.
-mkdir -p "$LAB"
+# Locks are for the whole machine, as the namespaces are, whatever $MILKWEED_LAB is.
+mkdir -p "$LAB" /run/lock
 wanted=${SLURM_LAB:-}
 for SLURM_LAB in ${wanted:-t$VER t${VER}b t${VER}c t${VER}d}; do
-  exec 9>"$LAB/with-$SLURM_LAB.lock"
+  exec 9>"/run/lock/milkweed-slurm-$SLURM_LAB"
   ! flock -n 9 || break
   SLURM_LAB=
 done

@@ -21,20 +21,22 @@ if TYPE_CHECKING:
 def kill(
     ctx: typer.Context,
     job: JobArgument = None,
-    everything: Annotated[bool, typer.Option("--all", help="End all recorded jobs.")] = False,
+    everything: Annotated[
+        bool, typer.Option("--all", help="End all recorded jobs; with --on, all on that backend.")
+    ] = False,
     on: OnOption = None,
 ) -> None:
     """End a job's allocation, and forget it.
 
     Everything that runs on its hosts ends, and its logs are removed. Gone already is fine.
     """
-    from ..choose import choose
+    from ..choose import choose, load_listed
     from ..look import load_allocation
 
     if everything and job is not None:
         ctx.fail("give a JOB or --all, not both")
     if everything:
-        kill_all(_load_entries(on))
+        kill_all(load_listed(on))
         return
     chosen = choose(job, on)
     found = load_allocation(chosen)
@@ -43,14 +45,6 @@ def kill(
         return
     end(found)
     typer.echo(f"killed {found.name} ({found.short_id})")
-
-
-def _load_entries(on: str | None) -> list[Entry]:
-    """What `--all` means: everything recorded, or everything on one backend."""
-    from ...registry import load_entries
-    from ..asked import require_entries
-
-    return list(load_entries()) if on is None else require_entries(on)
 
 
 def kill_all(entries: Iterable[Entry]) -> None:

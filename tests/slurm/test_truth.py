@@ -1,0 +1,273 @@
+"""Faults on a real cluster: each gives within seconds the right word, with Slurm's reason and the right log."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+
+import pytest
+from programs import Client, finish, wait_until
+from slurm.lab import Lab
+
+CALL = """
+    job = SlurmJob(meshes={"w": 3}, %s)
+    state = job.state()
+    actors = state.w.spawn_procs().spawn("p", Probe)
+    actors.pid.call().get()
+    print("calling", flush=True)
+    began = time.monotonic()
+    try:
+        actors.slow.call(300).get()
+    except BaseException as error:
+        print("failed", type(error).__name__, round(time.monotonic() - began), flush=True)
+    print("status", job.status().describe(), flush=True)
+    print("events", [str(event) for event in job.events()], flush=True)
+    os._exit(0)
+"""
+
+
+def read_until(program: object, word: str) -> None:
+    """Read a program's output up to a line with that word."""
+    for line in program.stdout:  # type: ignore[attr-defined]
+        if word in line:
+            return
+    raise AssertionError(program.communicate())  # type: ignore[attr-defined]
+
+
+def start_again(lab: Lab) -> None:
+    """Slurm holds a job back for two minutes after it was put into the queue again: spare the test that."""
+    wait_until(lambda: any(job.state == "PENDING" for job in lab.jobs()), 60)
+    time.sleep(1)  # it must have been seen as pending by then
+    for job in lab.jobs():
+        lab.run("scontrol", "update", f"jobid={job.id}", "starttime=now", check=False)
+
+
+def failed_after_s(out: str) -> int:
+    """How long the call took to fail."""
+    [line] = [line for line in out.splitlines() if line.startswith("failed")]
+    return int(line.split()[-1])
+
+
+def test_cancelled_during_a_call(client: Client, lab: Lab) -> None:
+    """An administrator's scancel is named with Slurm's own word within seconds."""
+    program = client.start(CALL % "")
+    read_until(program, "calling")
+    lab.run("scancel", str(lab.jobs()[0].id))
+    out, err = finish(program, 60)
+    assert failed_after_s(out) <= 20
+    assert "the hosts of job 'monarch_job' have ended: Slurm job" in err
+    assert "CANCELLED" in err
+    assert "status ended" in out
+    client.run("job_load().kill()")
+
+
+def test_a_node_that_dies_during_a_call(client: Client, lab: Lab) -> None:
+    """The host is named with its machine and Slurm's word on it; the other hosts stay allocated."""
+    program = client.start(CALL % "")
+    read_until(program, "calling")
+    lab.poweroff_node(2)
+    out, err = finish(program, 90)
+    assert failed_after_s(out) <= 35
+    assert "host w/1 is lost: its machine n2 does not answer" in err
+    assert "host lost" in out
+    assert "2/3 hosts ready" in out
+    assert lab.jobs()[0].state == "RUNNING"
+    client.run("job_load().kill()")
+
+
+def test_a_worker_that_crashes(client: Client, lab: Lab) -> None:
+    """A host whose worker dies is named with the last lines of its own log."""
+    program = client.start(CALL % "")
+    read_until(program, "calling")
+    lab.on_node(2, "pkill", "-KILL", "-x", "w/1", check=False)
+    out, err = finish(program, 60)
+    assert failed_after_s(out) <= 20
+    assert "host w/1 is lost: its worker ended: it was ended by SIGKILL" in err
+    client.run("job_load().kill()")
+
+
+def test_a_keeper_that_crashes(client: Client, lab: Lab) -> None:
+    """A host whose keeper dies is lost; Slurm's word on its task is in the reason."""
+    program = client.start(CALL % "")
+    read_until(program, "calling")
+    lab.on_node(3, "pkill", "-KILL", "-f", "milkweed.worker.remote", check=False)
+    out, err = finish(program, 60)
+    assert failed_after_s(out) <= 30
+    assert "host w/2 is lost" in err
+    assert "its task on node n3 ended" in err
+    client.run("job_load().kill()")
+
+
+def test_a_requeued_job_gets_new_hosts(client: Client, lab: Lab) -> None:
+    """Put back into the queue and started on other nodes: the same client goes on with the new hosts."""
+    program = client.start("""
+        job = SlurmJob(meshes={"w": 2})
+        state = job.state()
+        actors = state.w.spawn_procs().spawn("p", Probe)
+        print("on", sorted(values(actors.variable.call("SLURMD_NODENAME").get())), flush=True)
+        sys.stdin = None
+        while job.status().liveness != "pending": time.sleep(0.1)
+        print("pending", job.status().reason, flush=True)
+        state = job.state()
+        actors = state.w.spawn_procs().spawn("p", Probe)
+        print("again", sorted(values(actors.variable.call("SLURMD_NODENAME").get())), flush=True)
+    """)
+    read_until(program, "on [")
+    [job] = lab.jobs()
+    lab.run("scontrol", "update", "nodename=n1", "state=drain", "reason=test")
+    lab.run("scontrol", "requeue", str(job.id))
+    start_again(lab)
+    out, err = finish(program, 90)
+    assert "pending Slurm job" in out, out + err
+    assert "again ['n2', 'n3']" in out
+    assert "it is back in the queue" in err
+    after = client.run("""
+        state = job_load().state()
+        actors = state.w.spawn_procs().spawn("p", Probe)
+        print("third", sorted(values(actors.variable.call("SLURMD_NODENAME").get())))
+        job_load().kill()
+    """)
+    assert "third ['n2', 'n3']" in after
+    lab.run("scontrol", "update", "nodename=n1", "state=resume")
+
+
+def test_a_node_dies_and_slurm_requeues(client: Client, lab: Lab) -> None:
+    """A job that is not to survive a node is queued again by Slurm, and the next program finds its new hosts."""
+    client.run("SlurmJob(meshes={'w': 2}, survive_node_failure=False).state()")
+    lab.poweroff_node(1)
+    start_again(lab)
+    out = client.run("""
+        job = job_load()
+        state = job.state()
+        actors = state.w.spawn_procs().spawn("p", Probe)
+        print("again", sorted(values(actors.variable.call("SLURMD_NODENAME").get())))
+        job.kill()
+    """)
+    assert "again ['n2', 'n3']" in out or "again ['n3', 'n4']" in out
+
+
+def test_hosts_without_their_first_node_end_when_idle(client: Client, lab: Lab) -> None:
+    """The batch script is gone with its node: the hosts that are left still end the job when nobody wants them."""
+    client.run("SlurmJob(meshes={'w': 2}, idle_timeout_s=12).state()")
+    lab.poweroff_node(1)
+    wait_until(lambda: not lab.jobs(), 40)
+    assert "ended" in client.run("print(job_load().status().describe()); job_load().kill()")
+
+
+def test_cancelled_while_pending(client: Client, lab: Lab) -> None:
+    """A job that an administrator cancels in the queue ends the wait, with Slurm's word."""
+    program = client.start("""
+        from milkweed.errors import AllocationEndedError
+        try:
+            SlurmJob(meshes={"w": 1}, partition="down").state()
+        except AllocationEndedError as error:
+            print(error)
+    """)
+    wait_until(lambda: bool(lab.jobs()))
+    time.sleep(0.5)
+    lab.run("scancel", str(lab.jobs()[0].id))
+    out, _err = finish(program, 30)
+    assert "the allocation of job 'monarch_job' has ended" in out
+    assert "CANCELLED" in out
+    client.run("job_load().kill()")
+
+
+def test_a_python_that_is_not_there(client: Client, lab: Lab) -> None:
+    """The error names the interpreter, as the node's own log has it."""
+    out = client.run("""
+        from milkweed.errors import AllocationError
+        job = SlurmJob(meshes={"w": 2}, python_exe="/no/such/python")
+        try:
+            job.state()
+        except AllocationError as error:
+            print(error)
+        job.kill()
+    """)
+    assert "/no/such/python" in out
+    assert not lab.jobs()
+
+
+def test_a_worker_that_cannot_start(client: Client, lab: Lab) -> None:
+    """A Python without the engine: the host is named, and how to mend it."""
+    broken = client.folder / "broken" / "monarch"
+    broken.mkdir(parents=True)
+    (broken / "__init__.py").write_text("raise ImportError('broken engine')")
+    python = client.folder / "python"
+    python.write_text(f'#!/bin/sh\nPYTHONPATH={broken.parent} exec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    out = client.run(f"""
+        from milkweed.errors import AllocationError
+        job = SlurmJob(meshes={{"w": 1}}, python_exe={str(python)!r})
+        began = time.monotonic()
+        try:
+            job.state()
+        except AllocationError as error:
+            print(error)
+        print("took", time.monotonic() - began < 30)
+        job.kill()
+    """)
+    assert "host w/0 did not start" in out
+    assert "broken engine" in out
+    assert "took True" in out
+    assert not lab.jobs()
+
+
+def test_a_failed_squeue_cancels_nothing(client: Client, lab: Lab) -> None:
+    """One failing command is UNKNOWN: the job goes on, and the next look finds it."""
+    client.run("SlurmJob(meshes={'w': 1}).state()")
+    tools = client.folder / "bin"
+    tools.mkdir()
+    (tools / "squeue").write_text(
+        "#!/bin/sh\necho 'squeue: error: Unable to contact slurm controller' >&2\nexit 1\n"
+    )
+    (tools / "squeue").chmod(0o755)
+    out = client.run(
+        f"""
+        os.environ["PATH"] = {str(tools)!r} + ":" + os.environ["PATH"]
+        from milkweed.errors import UnreachableError
+        try:
+            SlurmJob(meshes={{"w": 1}}).state()
+        except UnreachableError as error:
+            print("refused", error)
+    """
+    )
+    assert "refused" in out
+    assert [job.state for job in lab.jobs()] == ["RUNNING"]
+    client.run("job_load().kill()")
+
+
+def test_a_changed_time_limit_is_shown_not_done(client: Client, lab: Lab) -> None:
+    """A declaration that differs is an error with the fields; the running job is left alone."""
+    client.run("SlurmJob(meshes={'w': 1}, time_limit='01:00:00').state()")
+    out = client.run("""
+        from milkweed.errors import ChangedError
+        try:
+            SlurmJob(meshes={"w": 1}, time_limit="02:00:00").state()
+        except ChangedError as error:
+            print(error)
+    """)
+    assert "~ slurm.time_limit: 01:00:00 → 02:00:00" in out
+    assert [job.state for job in lab.jobs()] == ["RUNNING"]
+    client.run("job_load().kill()")
+
+
+@pytest.mark.slow
+def test_the_time_limit(client: Client, lab: Lab) -> None:
+    """A job that reaches its time limit is said to have done so, during a call."""
+    program = client.start(CALL % "time_limit='1'")
+    out, err = finish(program, 150)
+    assert "its time limit was reached" in err
+    assert "TIMEOUT" in out
+    client.run("job_load().kill()")
+
+
+def test_a_client_that_is_killed_leaves_no_procs(client: Client, lab: Lab) -> None:
+    """With the client gone its procs end; the hosts stay for the next one."""
+    program = client.start(CALL % "")
+    read_until(program, "calling")
+    program.send_signal(signal.SIGKILL)
+    finish(program, 10)
+    wait_until(lambda: "w/1 r" not in lab.on_node(2, "ps", "-eo", "comm").stdout)
+    assert [job.state for job in lab.jobs()] == ["RUNNING"]
+    client.run("job_load().kill()")
