@@ -96,8 +96,6 @@ class Secure(Plain):
         while True:
             try:
                 self._tls.do_handshake()
-                self._flush()
-                return
             except ssl.SSLWantReadError:
                 self._flush()
                 self._feed(self._socket.recv(_CHUNK_BYTES))
@@ -105,6 +103,9 @@ class Secure(Plain):
                 with contextlib.suppress(OSError):
                     self._flush()  # the other end should know why
                 raise
+            else:
+                self._flush()
+                return
 
     def send(self, data: bytes) -> None:
         """Send all of it."""

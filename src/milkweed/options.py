@@ -12,7 +12,6 @@ import shlex
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any, Literal, TypeAlias, TypeGuard
 
 from .errors import SpecError
@@ -359,30 +358,3 @@ def check_options(
             hint="\n".join(problem.hint for problem in problems if problem.hint),
         )
     return split_options(table, found)
-
-
-_STREAM_LOGS = OptionField(
-    "bool", "Show what the hosts print, as they print it.", default=True, client=True
-)
-
-PROCESS_OPTIONS: OptionTable = MappingProxyType(
-    {
-        "transport": OptionField(
-            "text",
-            "How client and hosts talk: sockets of this machine, or TCP with mutual TLS.",
-            choices=("ipc", "tls"),
-            default="ipc",
-        ),
-        "log_dir": OptionField("text", "The folder for the logs of the hosts."),
-        "python_exe": OptionField("text", "The Python that runs the workers; else this one."),
-        "start_timeout": OptionField("duration", "How long a host may take to start.", client=True),
-        "stream_logs": _STREAM_LOGS,
-    }
-)
-LOCAL_OPTIONS: OptionTable = MappingProxyType({"stream_logs": _STREAM_LOGS})
-FAKE_OPTIONS: OptionTable = MappingProxyType({})
-
-BUILTIN_OPTIONS: Mapping[str, OptionTable] = MappingProxyType(
-    {"fake": FAKE_OPTIONS, "local": LOCAL_OPTIONS, "process": PROCESS_OPTIONS}
-)
-"""The tables of the backends that come with milkweed, by name."""

@@ -13,7 +13,7 @@ from ruamel.yaml import YAML
 
 from milkweed.errors import JobFileError
 from milkweed.jobfile import JobFile, parse_jobfile
-from milkweed.options import BUILTIN_OPTIONS
+from milkweed.option_tables import BUILTIN_OPTIONS
 from milkweed.spec import (
     RESERVED_MESH_NAMES,
     CodeSpec,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from milkweed.backends.slurm import SlurmBackend
+from milkweed.backends.slurm.backend import SlurmBackend
 from milkweed.spec import JobSpec, make_meshes
 from milkweed.testing import BackendContract
 

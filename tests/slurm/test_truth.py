@@ -7,6 +7,7 @@ import sys
 import time
 
 import pytest
+
 from programs import Client, finish, wait_until
 from slurm.lab import Lab
 

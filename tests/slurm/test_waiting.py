@@ -117,7 +117,7 @@ def test_a_controller_that_is_away_cancels_nothing(client: Client, lab: Lab) -> 
 
 
 def test_with_the_controller_away_reads_say_unknown(client: Client, lab: Lab) -> None:
-    """status and plan of a running job: unknown, nothing written, and all is as before afterwards."""
+    """Status and plan of a running job: unknown, nothing written, and all is as before afterwards."""
     client.run("SlurmJob(meshes={'w': 1}).state()")
     lab.stop_controller()
     out = client.run("""

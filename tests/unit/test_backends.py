@@ -13,7 +13,7 @@ from milkweed.backends import BUILT_IN, GROUP, backend_names, load_backend, opti
 from milkweed.backends.base import Backend, Capabilities, Connects, Controls, Lists, Resizes
 from milkweed.backends.fake import FakeBackend
 from milkweed.errors import BackendError, UnknownBackendError
-from milkweed.options import BUILTIN_OPTIONS, FAKE_OPTIONS
+from milkweed.option_tables import BUILTIN_OPTIONS, FAKE_OPTIONS
 
 PROJECT = Path(__file__).parents[2] / "pyproject.toml"
 

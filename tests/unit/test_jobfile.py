@@ -15,7 +15,8 @@ import pytest
 
 from milkweed.errors import JobFileError
 from milkweed.jobfile import JobFile, find_jobfile, load_jobfile, parse_jobfile
-from milkweed.options import BUILTIN_OPTIONS, OptionField
+from milkweed.option_tables import BUILTIN_OPTIONS
+from milkweed.options import OptionField
 from milkweed.spec import CodeSpec, JobSpec, Lifetime, MeshSpec, Resources
 
 SLURM = {

@@ -10,7 +10,8 @@ import pytest
 from milkweed.errors import JobFileError
 from milkweed.jobfile import JobFile, parse_jobfile
 from milkweed.jobfile.keys import BLOCKS, CODE, LIFETIME, MESH, TOP
-from milkweed.options import BUILTIN_OPTIONS, OptionTable
+from milkweed.option_tables import BUILTIN_OPTIONS
+from milkweed.options import OptionTable
 
 DOC = Path(__file__).parents[2] / "docs" / "jobfile.md"
 BLOCK = re.compile(r"^```([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

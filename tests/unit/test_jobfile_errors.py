@@ -11,7 +11,8 @@ import pytest
 from milkweed.errors import BackendError, JobFileError, SpecError
 from milkweed.jobfile import parse_jobfile, read
 from milkweed.jobfile.keys import OptionsOf
-from milkweed.options import BUILTIN_OPTIONS, OptionField
+from milkweed.option_tables import BUILTIN_OPTIONS
+from milkweed.options import OptionField
 from milkweed.spec import JobSpec
 
 SLURM = {"partition": OptionField("text", "The partition.", required=True)}

@@ -12,7 +12,8 @@ import pytest
 from milkweed.errors import BackendError
 from milkweed.jobfile import make_schema
 from milkweed.jobfile.keys import CODE, LIFETIME, MESH, TOP
-from milkweed.options import BUILTIN_OPTIONS, OptionField
+from milkweed.option_tables import BUILTIN_OPTIONS
+from milkweed.options import OptionField
 
 SCHEMA = make_schema(options_of=BUILTIN_OPTIONS.get, backends=sorted(BUILTIN_OPTIONS))
 SMALL: dict[str, Any] = {"name": "demo", "on": "process", "meshes": {"workers": 2}}

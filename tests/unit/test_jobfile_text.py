@@ -9,7 +9,7 @@ import pytest
 
 from milkweed.errors import JobFileError
 from milkweed.jobfile import parse_jobfile
-from milkweed.options import BUILTIN_OPTIONS
+from milkweed.option_tables import BUILTIN_OPTIONS
 
 SMALL = "name: demo\non: process\nmeshes: {workers: 2}\n"
 

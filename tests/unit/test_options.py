@@ -8,12 +8,9 @@ from typing import Any
 import pytest
 
 from milkweed.errors import SpecError
+from milkweed.option_tables import BUILTIN_OPTIONS, FAKE_OPTIONS, LOCAL_OPTIONS, PROCESS_OPTIONS
 from milkweed.options import (
-    BUILTIN_OPTIONS,
-    FAKE_OPTIONS,
-    LOCAL_OPTIONS,
     MAX_INT,
-    PROCESS_OPTIONS,
     OptionField,
     OptionType,
     Problem,

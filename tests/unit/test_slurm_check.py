@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from milkweed.backends.slurm_check import Component, check_components
-from milkweed.backends.slurm_text import NodeRow, parse_sinfo
+from milkweed.backends.slurm.check import Component, check_components
+from milkweed.backends.slurm.text import NodeRow, parse_sinfo
 from milkweed.errors import SpecError
 
 CORPUS = Path(__file__).parents[1] / "corpus" / "slurm"

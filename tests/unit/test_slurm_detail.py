@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import example, given, settings, strategies as st
 
-from milkweed.backends.slurm_text import (
+from milkweed.backends.slurm.text import (
     JobDetail,
     liveness_of,
     make_sacct,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from milkweed.backends.slurm_text import SINFO_FORMAT, NodeRow, make_sinfo, parse_sinfo
+from milkweed.backends.slurm.text import SINFO_FORMAT, NodeRow, make_sinfo, parse_sinfo
 
 CORPUS = Path(__file__).parents[1] / "corpus" / "slurm"
 VERSIONS = ["22.05", "24.11"]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from milkweed.backends.slurm_text import (
+from milkweed.backends.slurm.text import (
     SQUEUE_FORMAT,
     JobRow,
     Mark,

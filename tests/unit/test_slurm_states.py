@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies as st
 
-from milkweed.backends.slurm_text import (
+from milkweed.backends.slurm.text import (
     REASONS,
     STATES,
     explain_job,

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given, strategies as st
 
-from milkweed.backends import slurm_text
-from milkweed.backends.slurm_text import (
+from milkweed.backends.slurm import text as slurm_text
+from milkweed.backends.slurm.text import (
     MINIMUM_VERSION,
     Mark,
     is_unreachable,

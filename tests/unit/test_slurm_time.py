@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from milkweed.backends.slurm_time import (
+from milkweed.backends.slurm.times import (
     parse_clock,
     parse_stamp,
     parse_time_limit,

@@ -21,7 +21,7 @@ BUILT_IN: Mapping[str, str] = {
     "fake": "milkweed.backends.fake:FakeBackend",
     "local": "milkweed.backends.local:LocalBackend",
     "process": "milkweed.backends.process:ProcessBackend",
-    "slurm": "milkweed.backends.slurm:SlurmBackend",
+    "slurm": "milkweed.backends.slurm.backend:SlurmBackend",
 }
 
 

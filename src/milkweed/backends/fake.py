@@ -14,7 +14,8 @@ from typing import Any, ClassVar
 
 from ..errors import BackendError, HostFailedError, SpecError, UnreachableError, UnsupportedError
 from ..hosts import Host, cut_hosts
-from ..options import FAKE_OPTIONS, OptionField
+from ..option_tables import FAKE_OPTIONS
+from ..options import OptionField
 from ..spec import JobSpec
 from ..status import Liveness, Status
 from .base import Capabilities, Handle, LogLine, Request

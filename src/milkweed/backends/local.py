@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from ..errors import SpecError
-from ..options import LOCAL_OPTIONS, OptionField
+from ..option_tables import LOCAL_OPTIONS
+from ..options import OptionField
 from ..spec import JobSpec
 from .base import Capabilities, Handle
 from .process import ProcessBackend

@@ -25,7 +25,8 @@ from ..errors import (
 )
 from ..hosts import Host
 from ..logs import follow_files, read_tail
-from ..options import PROCESS_OPTIONS, OptionField
+from ..option_tables import PROCESS_OPTIONS
+from ..options import OptionField
 from ..spec import JobSpec
 from ..state import check_machine, save_private
 from ..status import HostState, HostStatus, Liveness, Status

@@ -6,8 +6,8 @@ from ..state import DEFAULT_PATH as DEFAULT_JOB_PATH
 from .base import JobTrait
 from .load import SpecJob, job_load, job_loads, load_current_job
 from .process import LocalJob, ProcessJob
-from .slurm import SlurmJob
 from .services import MeshAdminConfig, TelemetryConfig
+from .slurm import SlurmJob
 from .state import JobState
 
 __all__ = [

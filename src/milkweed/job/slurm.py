@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..backends.slurm_options import SLURM_OPTIONS
+from ..option_tables import SLURM_OPTIONS
 from ..options import check_options
 from ..spec import JobSpec, Lifetime, Resources, make_meshes
 from .base import JobTrait
@@ -21,7 +21,7 @@ class SlurmJob(JobTrait):
         state.trainers     # a HostMesh of 4 hosts
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0917  people who know monarch.job give these by position
         self,
         meshes: Mapping[str, int],
         python_exe: str = "python",
@@ -32,7 +32,7 @@ class SlurmJob(JobTrait):
         time_limit: str | None = None,
         partition: str | None = None,
         log_dir: str | None = None,
-        exclusive: bool = True,
+        exclusive: bool = True,  # noqa: FBT001, FBT002
         gpus_per_node: int | None = None,
         cpus_per_task: int | None = None,
         mem: str | None = None,

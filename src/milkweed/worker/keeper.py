@@ -19,7 +19,7 @@ from .lease import Lease
 
 _PR_SET_CHILD_SUBREAPER = 36
 CLIENT_PATIENCE_S = 60
-"""How long a client elsewhere may be silent before it counts as gone: a broken cable is no reason to end its procs."""
+"""How long a client elsewhere may be silent before it counts as gone, and its procs end."""
 
 
 def main(argv: Sequence[str]) -> int:

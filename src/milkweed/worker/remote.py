@@ -38,17 +38,18 @@ def main(invitation: Mapping[str, Any]) -> int:
     ended_file(share).unlink(missing_ok=True)  # of a run before the job was put back into the queue
     become_subreaper()
     warm.warm_up()
-    return asyncio.run(keep(Keeper(run, share), invitation.get("end", ())))
-
-
-async def keep(keeper: Keeper, end: Sequence[str]) -> int:
-    """Keep the host; when its lease is over, so is the job, though nobody may be left to notice."""
-    code = await keeper.keep()
-    if keeper.lease_over and end:
-        with contextlib.suppress(OSError, subprocess.SubprocessError):
-            command = [os.path.expandvars(word) for word in end]
-            subprocess.run(command, timeout=30, check=False)  # noqa: S603  the scheduler's own command
+    keeper = Keeper(run, share)
+    code = asyncio.run(keeper.keep())
+    if keeper.lease_over:
+        end_job(invitation.get("end", ()))
     return code
+
+
+def end_job(command: Sequence[str]) -> None:
+    """When the lease is over, so is the job, though nobody may be left to notice."""
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        words = [os.path.expandvars(word) for word in command]
+        subprocess.run(words, timeout=30, check=False)  # noqa: S603  the scheduler's own command
 
 
 def runs_folder() -> Path:

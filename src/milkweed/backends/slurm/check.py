@@ -10,10 +10,10 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from ..errors import SpecError
-from ..spec import suggest
-from .slurm_nodes import NodeRow
-from .slurm_time import render_time_limit
+from ...errors import SpecError
+from ...spec import suggest
+from .nodes import NodeRow
+from .times import render_time_limit
 
 _WORD = re.compile(r"[\w.:-]+", re.ASCII)
 _MAX_NAMED = 20

@@ -1,7 +1,7 @@
 """The text that Slurm's commands read and print, as values; nothing here runs a command.
 
 Names that belong together are in modules of their own, and all are found here: states in
-`slurm_states`, nodes in `slurm_nodes`, one job in full in `slurm_detail`, time in `slurm_time`.
+`states`, nodes in `nodes`, one job in full in `detail`, time in `times`.
 """
 
 from __future__ import annotations
@@ -9,20 +9,20 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from ..status import Liveness
-from .slurm_detail import (
+from ...status import Liveness
+from .detail import (
     JobDetail,
     make_sacct,
     make_scontrol_job,
     parse_sacct,
     parse_scontrol_job,
 )
-from .slurm_hostlist import expand_hostlist
-from .slurm_nodes import SINFO_FORMAT, NodeRow, make_sinfo, parse_sinfo
-from .slurm_reasons import REASONS, explain_job, explain_reason
-from .slurm_records import make_format, or_empty, parse_job_number, parse_records
-from .slurm_states import STATES, explain_state, liveness_of
-from .slurm_time import parse_clock, parse_stamp, parse_time_limit, render_time_limit
+from .hostlist import expand_hostlist
+from .nodes import SINFO_FORMAT, NodeRow, make_sinfo, parse_sinfo
+from .reasons import REASONS, explain_job, explain_reason
+from .records import make_format, or_empty, parse_job_number, parse_records
+from .states import STATES, explain_state, liveness_of
+from .times import parse_clock, parse_stamp, parse_time_limit, render_time_limit
 
 __all__ = [
     "MINIMUM_VERSION",

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .slurm_shape import Part, Shape
-from .slurm_text import Mark, render_mark
-from .slurm_time import render_time_limit
+from .shape import Part, Shape
+from .text import Mark, render_mark
+from .times import render_time_limit
 
 DEFAULT_PYTHON = "python"
 _END = "MILKWEED_INVITATION"
@@ -181,7 +181,7 @@ def make_invitation(submission: Submission, number: int) -> Mapping[str, Any]:
         "node_env": "SLURMD_NODENAME",
         # When the lease is over the script ends by itself, unless its node was lost.
         "end": ["scancel", "$SLURM_JOB_ID"],
-        "source": str(Path(__file__).parents[2]),
+        "source": str(Path(__file__).parents[3]),
         "worker": pack_worker(),
     }
 
@@ -207,7 +207,7 @@ def _join(words: Sequence[str]) -> str:
 @functools.cache
 def pack_worker() -> str:
     """The worker's own source, for machines that do not see ours: nothing else of milkweed is needed there."""
-    package = Path(__file__).parents[1]
+    package = Path(__file__).parents[2]
     files = [package / "__init__.py", package / "identity.py", *sorted(package.glob("worker/*.py"))]
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:

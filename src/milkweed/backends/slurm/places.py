@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..status import Liveness
-from .slurm_script import part_log
-from .slurm_text import JobRow, parse_mark
+from ...status import Liveness
+from .script import part_log
+from .text import JobRow, parse_mark
 
 PartData = Mapping[str, Any]
 """A part's file: its hosts in the order of Slurm's tasks, those that were released, its folders and ports."""

@@ -10,9 +10,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from ..errors import BackendError, UnreachableError
-from .slurm_nodes import NodeRow, make_sinfo, parse_sinfo
-from .slurm_text import (
+from ...errors import BackendError, UnreachableError
+from .nodes import NodeRow, make_sinfo, parse_sinfo
+from .text import (
     MINIMUM_VERSION,
     JobRow,
     is_unreachable,
@@ -37,7 +37,7 @@ def run(
 ) -> str:
     """Run a command of Slurm; UnreachableError when its controller did not answer."""
     try:
-        done = subprocess.run(
+        done = subprocess.run(  # noqa: S603  a list of arguments: there is nothing to quote
             argv,
             input=text,
             capture_output=True,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from datetime import datetime
 
-from ..errors import SpecError
-from ..units import parse_duration
+from ...errors import SpecError
+from ...units import parse_duration
 
 _NOT_SET = frozenset({"", "N/A", "NONE", "UNKNOWN", "(NULL)", "INVALID", "NOT_SET"})
 _NO_LIMIT = frozenset({"UNLIMITED", "INFINITE", "PARTITION_LIMIT"})

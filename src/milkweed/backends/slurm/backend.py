@@ -9,28 +9,28 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, ClassVar
 
-from .. import registry
-from ..bell import route_to
-from ..control import Connection, Door
-from ..errors import (
+from ... import registry
+from ...bell import route_to
+from ...control import Connection, Door
+from ...errors import (
     AllocationEndedError,
     BackendError,
     DeadlineError,
     SpecError,
     UnreachableError,
 )
-from ..hosts import Host
-from ..logs import follow_files
-from ..options import OptionField
-from ..spec import JobSpec
-from ..status import HostStatus, Liveness, Status
-from . import slurm_commands as commands
-from .base import Capabilities, Handle, LogLine, Request
-from .slurm_check import check_components
-from .slurm_nodes import NodeRow
-from .slurm_options import SLURM_OPTIONS
-from .slurm_places import PartData, Place, make_places, rows_of
-from .slurm_resize import (
+from ...hosts import Host
+from ...logs import follow_files
+from ...option_tables import SLURM_OPTIONS
+from ...options import OptionField
+from ...spec import JobSpec
+from ...status import HostStatus, Liveness, Status
+from ..base import Capabilities, Handle, LogLine, Request
+from . import commands
+from .check import check_components
+from .nodes import NodeRow
+from .places import PartData, Place, make_places, rows_of
+from .resize import (
     drop_ended,
     limit_growth,
     make_growth,
@@ -39,11 +39,11 @@ from .slurm_resize import (
     release,
     surplus,
 )
-from .slurm_script import DEFAULT_PYTHON, Submission, part_log, render_arguments, render_script
-from .slurm_shape import Part, make_components, make_parts
-from .slurm_start import ensure_authority, ensure_client, load_parts, make_start, save_part
-from .slurm_status import answer_to_status, explain_end, judge_host, make_status
-from .slurm_text import JobRow, parse_job_id, parse_mark
+from .script import DEFAULT_PYTHON, Submission, part_log, render_arguments, render_script
+from .shape import Part, make_components, make_parts
+from .start import ensure_authority, ensure_client, load_parts, make_start, save_part
+from .status import answer_to_status, explain_end, judge_host, make_status
+from .text import JobRow, parse_job_id, parse_mark
 
 CANCEL_TIMEOUT_S = 120.0
 _AT_ONCE = 32

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-from ..errors import SpecError
-from ..options import check_options
-from ..spec import JobSpec, MeshSpec, suggest
-from ..units import parse_size
-from .slurm_check import Component
-from .slurm_options import MESH_OPTIONS
-from .slurm_time import parse_time_limit
+from ...errors import SpecError
+from ...option_tables import MESH_OPTIONS
+from ...options import check_options
+from ...spec import JobSpec, MeshSpec, suggest
+from ...units import parse_size
+from .check import Component
+from .times import parse_time_limit
 
 _MIB = 2**20
 
@@ -160,8 +160,3 @@ def make_components(parts: Sequence[Part]) -> list[Component]:
         )
         for part in parts
     ]
-
-
-def without_time(shape: Shape) -> Shape:
-    """The shape of hosts that join later: the time limit of what they join is what is left of it."""
-    return replace(shape, time_limit_s=None)

@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from ..status import Liveness
-from .slurm_states import explain_state, liveness_of
+from ...status import Liveness
+from .states import explain_state, liveness_of
 
 _RELEASE = "`scontrol release JOB` lets it go"
 _SHRINK = "ask for fewer hosts or a shorter time limit, or wait until other jobs have ended"

@@ -8,16 +8,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..errors import BackendError
-from ..logs import read_tail
-from ..status import HostState, HostStatus, Liveness, Status
-from . import slurm_commands as commands
-from .slurm_detail import JobDetail, make_sacct, parse_sacct, parse_scontrol_job
-from .slurm_nodes import NodeRow
-from .slurm_places import Place
-from .slurm_reasons import explain_job
-from .slurm_states import liveness_of
-from .slurm_text import JobRow
+from ...errors import BackendError
+from ...logs import read_tail
+from ...status import HostState, HostStatus, Liveness, Status
+from . import commands
+from .detail import JobDetail, make_sacct, parse_sacct, parse_scontrol_job
+from .nodes import NodeRow
+from .places import Place
+from .reasons import explain_job
+from .states import liveness_of
+from .text import JobRow
 
 TAIL_LINES = 6
 _ORDER = (Liveness.RUNNING, Liveness.PENDING, Liveness.UNKNOWN, Liveness.ENDED)

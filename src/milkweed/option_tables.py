@@ -1,10 +1,33 @@
-"""The keys that a job's `slurm:` block may have."""
+"""The keys that the blocks of the built-in backends may have."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import MappingProxyType
 
-from ..options import OptionField, OptionTable
+from .options import OptionField, OptionTable
+
+_STREAM_LOGS = OptionField(
+    "bool", "Show what the hosts print, as they print it.", default=True, client=True
+)
+
+PROCESS_OPTIONS: OptionTable = MappingProxyType(
+    {
+        "transport": OptionField(
+            "text",
+            "How client and hosts talk: sockets of this machine, or TCP with mutual TLS.",
+            choices=("ipc", "tls"),
+            default="ipc",
+        ),
+        "log_dir": OptionField("text", "The folder for the logs of the hosts."),
+        "python_exe": OptionField("text", "The Python that runs the workers; else this one."),
+        "start_timeout": OptionField("duration", "How long a host may take to start.", client=True),
+        "stream_logs": _STREAM_LOGS,
+    }
+)
+LOCAL_OPTIONS: OptionTable = MappingProxyType({"stream_logs": _STREAM_LOGS})
+FAKE_OPTIONS: OptionTable = MappingProxyType({})
+
 
 ON_INTERRUPT = ("ask", "keep", "cancel")
 
@@ -49,9 +72,7 @@ SLURM_OPTIONS: OptionTable = MappingProxyType(
         "start_timeout": OptionField(
             "duration", "How long to wait for the hosts; the job stays in the queue.", client=True
         ),
-        "stream_logs": OptionField(
-            "bool", "Show what the hosts print, as they print it.", default=True, client=True
-        ),
+        "stream_logs": _STREAM_LOGS,
         "on_interrupt": OptionField(
             "text",
             "What Ctrl-C does with a job that waits in the queue.",
@@ -61,3 +82,14 @@ SLURM_OPTIONS: OptionTable = MappingProxyType(
         ),
     }
 )
+
+
+BUILTIN_OPTIONS: Mapping[str, OptionTable] = MappingProxyType(
+    {
+        "fake": FAKE_OPTIONS,
+        "local": LOCAL_OPTIONS,
+        "process": PROCESS_OPTIONS,
+        "slurm": SLURM_OPTIONS,
+    }
+)
+"""The tables of the backends that come with milkweed, by name."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from .slurm_records import make_format, or_empty, parse_records
-from .slurm_time import parse_clock
+from .records import make_format, or_empty, parse_records
+from .times import parse_clock
 
 _FIELDS = ("%N", "%n", "%o", "%P", "%a", "%l", "%s", "%T", "%c", "%m", "%G", "%f", "%E")
 SINFO_FORMAT = make_format("node", *_FIELDS)

@@ -7,16 +7,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ..control import Connection
-from ..errors import DeadlineError, UnreachableError
-from ..spec import JobSpec
-from ..status import Liveness
-from . import slurm_commands as commands
-from .slurm_hostlist import fold_hostlist
-from .slurm_places import PartData, Place, component_of, make_places, place_nodes
-from .slurm_shape import Part, Shape, make_shape
-from .slurm_start import save_part_data
-from .slurm_text import JobRow
+from ...control import Connection
+from ...errors import DeadlineError, UnreachableError
+from ...spec import JobSpec
+from ...status import Liveness
+from . import commands
+from .hostlist import fold_hostlist
+from .places import PartData, Place, component_of, make_places, place_nodes
+from .shape import Part, Shape, make_shape
+from .start import save_part_data
+from .text import JobRow
 
 
 def make_growth(spec: JobSpec, places: Sequence[Place]) -> list[Part]:

@@ -12,21 +12,21 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..bell import bell, route_to
-from ..errors import AccessError
-from ..pki import (
+from ...bell import bell, route_to
+from ...errors import AccessError
+from ...pki import (
     Authority,
     load_authority,
     make_authority,
     save_authority,
     save_credentials,
 )
-from ..spec import JobSpec
-from ..state import save_private
-from ..worker import wire
-from .base import Request
-from .slurm_nodes import NodeRow
-from .slurm_shape import Part
+from ...spec import JobSpec
+from ...state import save_private
+from ...worker import wire
+from ..base import Request
+from .nodes import NodeRow
+from .shape import Part
 
 NAMES_PER_CERTIFICATE = 200
 """A certificate is sent at every connection, so a large cluster needs several."""

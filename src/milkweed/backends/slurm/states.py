@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from ..status import Liveness
+from ...status import Liveness
 
 STATES: Mapping[str, tuple[str, Liveness, str]] = MappingProxyType(
     {

@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from .slurm_hostlist import expand_hostlist
-from .slurm_records import or_empty, parse_job_number, split_records
-from .slurm_time import parse_clock, parse_stamp
+from .hostlist import expand_hostlist
+from .records import or_empty, parse_job_number, split_records
+from .times import parse_clock, parse_stamp
 
 _HEAD = re.compile(
     r"JobId=(?P<job>\d+)\s.*?JobName=(?P<name>.*?)\s+(?:HetJobIdSet=\S+\s+)?"
