@@ -60,7 +60,9 @@ def _unreachable(door: Door, seen: str) -> UnreachableError:
 class Connection:
     """One connection to a keeper; messages in order, both ways."""
 
-    def __init__(self, address: str, *, timeout_s: float = CONNECT_TIMEOUT_S) -> None:
+    def __init__(
+        self, address: str, *, timeout_s: float = CONNECT_TIMEOUT_S, thorough: bool = True
+    ) -> None:
         door = parse_door(address)
         if door.path:
             try:
@@ -68,12 +70,13 @@ class Connection:
             except OSError as error:
                 raise _unreachable(door, str(error)) from error
         else:
-            self._channel = self._find(door, timeout_s)
+            ports = control_ports(door.port)
+            self._channel = self._find(door, ports if thorough else ports[:1], timeout_s)
 
-    def _find(self, door: Door, timeout_s: float) -> Channel:
+    def _find(self, door: Door, ports: Sequence[int], timeout_s: float) -> Channel:
         """Try the ports in the order in which a keeper took the first free one."""
         seen = ""
-        for port in control_ports(door.port):
+        for port in ports:
             try:
                 self._channel = open_tls(door.machine, port, door.credentials, timeout_s)
                 if self._is_behind(door, timeout_s):
@@ -151,9 +154,10 @@ class Session:
         owner: bool,
         output: bool,
         hear: Callable[[Session, Message], None],
+        thorough: bool = True,
     ) -> None:
         self.address = address
-        self._connection = Connection(address)
+        self._connection = Connection(address, thorough=thorough)
         self._hear = hear
         self._synced = threading.Event()
         hello = {"op": "hello", "client": client, "owner": owner, "output": output}

@@ -32,7 +32,7 @@ START_TIMEOUT_S = 300.0
 FIRST_POLL_S = 0.005
 SLOWEST_POLL_S = 5.0
 LEAVE_TIMEOUT_S = 5.0
-EXPLAIN_AFTER_S = 1.0
+ASK_EVERY_S = 1.0
 EXPLAIN_AT_ONCE = 3
 
 _open: set[Connection] = set()
@@ -137,28 +137,33 @@ class Connection:
         return status
 
     def _join_keepers(self, deadline_s: float | None) -> bool:
-        """Open a session with every keeper; False when the scheduler took the hosts back meanwhile."""
+        """Open a session with every keeper; False when the scheduler took the hosts back meanwhile.
+
+        New hosts ring when they are there, so they are looked for often, and the scheduler is asked seldom.
+        """
         if not isinstance(self._backend, Controls):
             return True
         progress = Progress(f"starting hosts of job {self._spec.name!r}", clock=self._clock)
         limit_s = deadline_s or self._clock() + START_TIMEOUT_S
-        pause_s = FIRST_POLL_S
-        while True:
-            addresses = self._backend.controls(self._handle)
-            missing = self._presence.join(addresses)
-            if addresses and not missing and self._has_all():
-                return True
-            status = self._look()
-            if status.liveness is Liveness.PENDING:
-                self._presence.close(0)
-                return False
-            if progress.waited_s > EXPLAIN_AFTER_S:
+        addresses = self._backend.controls(self._handle)
+        pause_s, asked_s = FIRST_POLL_S, self._clock()
+        thorough = True
+        while (missing := self._presence.join(addresses, thorough=thorough)) or not self._has_all():
+            thorough = self._clock() - asked_s >= ASK_EVERY_S
+            if thorough or not addresses:
+                asked_s = self._clock()
+                status = self._look()
+                if status.liveness is Liveness.PENDING:
+                    self._presence.close(0)
+                    return False
                 self._raise_explained(missing)
-            progress.see(f"{len(addresses) - len(missing)} hosts answer; {status.describe()}")
-            seen = next(iter(missing.values()), status.describe())
+                addresses = self._backend.controls(self._handle)
+                progress.see(f"{len(addresses) - len(missing)} hosts answer; {status.describe()}")
+            seen = next(iter(missing.values()), "the scheduler has not given all hosts yet")
             _check_deadline(self._clock(), limit_s, progress, seen)
             self._pause(pause_s, limit_s)
             pause_s = min(pause_s * 1.5, 0.5)
+        return True
 
     def _has_all(self) -> bool:
         """Whether every declared host has a keeper that we know; where hosts are not kept, there is none."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -34,26 +35,35 @@ class Presence:
         with self._lock:
             return list(self._sessions.values())
 
-    def join(self, addresses: Sequence[str]) -> dict[str, str]:
-        """Open a session with every keeper that answers; those that do not, and why."""
+    def join(self, addresses: Sequence[str], *, thorough: bool = True) -> dict[str, str]:
+        """Open a session with every keeper that answers; those that do not, and why.
+
+        One that is not `thorough` looks only where a keeper most likely is.
+        """
+        attempt = functools.partial(self._try, thorough=thorough)
         wanted = [address for address in addresses if address not in self._sessions]
         if len(wanted) <= 1:
-            tried = [self._try(address) for address in wanted]
+            tried = [attempt(address) for address in wanted]
         else:
             with ThreadPoolExecutor(min(_AT_ONCE, len(wanted))) as pool:
-                tried = list(pool.map(self._try, wanted))
+                tried = list(pool.map(attempt, wanted))
         return {address: why for address, why in zip(wanted, tried, strict=True) if why is not None}
 
-    def _try(self, address: str) -> str | None:
+    def _try(self, address: str, *, thorough: bool = True) -> str | None:
         try:
-            self._open(address)
+            self._open(address, thorough=thorough)
         except (UnreachableError, DeadlineError) as error:
             return error.seen or error.what
         return None
 
-    def _open(self, address: str) -> None:
+    def _open(self, address: str, *, thorough: bool) -> None:
         session = Session(
-            address, client=self._client, owner=self._owner, output=self._output, hear=self._hear
+            address,
+            client=self._client,
+            owner=self._owner,
+            output=self._output,
+            hear=self._hear,
+            thorough=thorough,
         )
         with self._lock:
             self._sessions[address] = session

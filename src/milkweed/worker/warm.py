@@ -28,7 +28,8 @@ MODULES = """
 
 
 def warm_up() -> None:
-    """Import them, and set the memory aside so that forks share it."""
+    """Import them, and set the memory aside so that forks share it: nothing that imports make is garbage."""
+    gc.disable()
     for name in MODULES.split():
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
@@ -36,8 +37,8 @@ def warm_up() -> None:
     if not _torch_is_rocm():
         # The engine looks up torch's version at every import; the answer is known here.
         os.environ.setdefault("MONARCH_SKIP_TRITON_DEEPBIND", "1")
-    gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 def _preload_library() -> None:

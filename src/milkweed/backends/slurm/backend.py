@@ -46,6 +46,8 @@ from .status import answer_to_status, explain_end, judge_host, make_status
 from .text import JobRow, parse_job_id, parse_mark
 
 CANCEL_TIMEOUT_S = 120.0
+NODES_AGE_S = 3.0
+"""How old Slurm's word on a node may be when it explains why a host does not answer."""
 _AT_ONCE = 32
 
 
@@ -77,7 +79,7 @@ class SlurmBackend:
         spec = request.spec
         folder = registry.folder_of(request.apply_id)
         logs = ensure_logs(spec, request.apply_id)
-        rows = commands.load_nodes()
+        rows = commands.load_nodes(10.0)
         start = make_start(request, folder, logs, rows)
         submission = Submission(
             apply_id=request.apply_id,
@@ -262,7 +264,7 @@ def _load_nodes_of(places: Any) -> Mapping[str, NodeRow]:
     if not wanted:
         return {}
     try:
-        return {row.name: row for row in commands.load_nodes() if row.name in wanted}
+        return {row.name: row for row in commands.load_nodes(NODES_AGE_S) if row.name in wanted}
     except BackendError:
         return {}
 

@@ -87,9 +87,18 @@ def check_version() -> None:
         raise BackendError(f"this is Slurm {shown}, and milkweed needs {least} or newer")
 
 
-def load_nodes() -> list[NodeRow]:
-    """The cluster's nodes and partitions."""
-    return _parsed("sinfo", lambda: parse_sinfo(run(make_sinfo())))
+def load_nodes(max_age_s: float = 0.0) -> list[NodeRow]:
+    """The cluster's nodes and partitions; not older than asked for."""
+    with _nodes_lock:
+        read_s, rows = _nodes[-1] if _nodes else (float("-inf"), [])
+        if time.monotonic() - read_s >= max_age_s:
+            rows = _parsed("sinfo", lambda: parse_sinfo(run(make_sinfo())))
+            _nodes[:] = [(time.monotonic(), rows)]
+        return rows
+
+
+_nodes_lock = threading.Lock()
+_nodes: list[tuple[float, list[NodeRow]]] = []
 
 
 def _parsed(command: str, read: Callable[[], _T]) -> _T:

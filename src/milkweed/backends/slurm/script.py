@@ -24,10 +24,13 @@ _END = "MILKWEED_INVITATION"
 # Reads the invitation that Slurm passes to every task, and hands over to the worker: the one of the client
 # where the machine sees its files, else the copy that came along.
 LOADER = """
-import base64, json, os, sys, tempfile
+import gc
+gc.disable()
+import json, os, sys
 invitation = json.load(sys.stdin)
 path = invitation["source"]
 if not os.path.isfile(path + "/milkweed/worker/remote.py"):
+    import base64, tempfile
     fd, path = tempfile.mkstemp(suffix=".zip", prefix="milkweed-")
     os.write(fd, base64.b64decode(invitation["worker"]))
     os.close(fd)
