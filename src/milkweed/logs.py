@@ -8,11 +8,22 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 POLL_S = 0.1
+CHUNK_BYTES = 256 * 1024
 WINDOW_S = 0.1
 MERGE_FROM = 4
 """The same line from this many hosts of a mesh within a window is printed once."""
 MAX_LINES_PER_SECOND = 200
 """Above this rate a mesh's lines are counted instead of printed."""
+
+
+def read_file(path: str, offset: int) -> bytes:
+    """What a file has from an offset on, or the first part of it; nothing when there is no file."""
+    try:
+        with open(path, "rb") as file:
+            file.seek(offset)
+            return file.read(CHUNK_BYTES)
+    except FileNotFoundError:
+        return b""
 
 
 def follow_files(
@@ -21,6 +32,7 @@ def follow_files(
     follow: bool,
     alive: Callable[[], bool] = lambda: True,
     sleep: Callable[[float], None] = time.sleep,
+    read: Callable[[str, int], bytes] = read_file,
 ) -> Iterator[tuple[str, str]]:
     """Yield (label, line) from files as they grow; without `follow`, what is there now."""
     offsets = dict.fromkeys(files, 0)
@@ -28,7 +40,7 @@ def follow_files(
         last_round = not follow or not alive()
         quiet = True
         for label, path in files.items():
-            for line, offset in _read_lines(path, offsets[label], partial=last_round):
+            for line, offset in _read_lines(read, path, offsets[label], partial=last_round):
                 offsets[label] = offset
                 quiet = False
                 yield label, line
@@ -38,17 +50,18 @@ def follow_files(
             sleep(POLL_S)
 
 
-def _read_lines(path: str, offset: int, *, partial: bool) -> Iterator[tuple[str, int]]:
-    try:
-        with open(path, "rb") as file:
-            file.seek(offset)
-            for line in file:
-                if not line.endswith(b"\n") and not partial:
-                    return
-                offset += len(line)
-                yield line.rstrip(b"\n").decode(errors="replace"), offset
-    except FileNotFoundError:
-        return
+def _read_lines(
+    read: Callable[[str, int], bytes], path: str, offset: int, *, partial: bool
+) -> Iterator[tuple[str, int]]:
+    """Whole lines with the offsets behind them; at the end the unfinished one if it is wanted."""
+    rest = b""
+    while data := read(path, offset + len(rest)):
+        *lines, rest = (rest + data).split(b"\n")
+        for line in lines:
+            offset += len(line) + 1
+            yield line.decode(errors="replace"), offset
+    if rest and partial:
+        yield rest.decode(errors="replace"), offset + len(rest)
 
 
 def read_tail(path: str | os.PathLike[str], lines: int = 20, max_bytes: int = 64 * 1024) -> str:

@@ -10,19 +10,17 @@ Importing this module is cheap; `cryptography` is needed to sign, not to connect
 from __future__ import annotations
 
 import ipaddress
-import os
 import re
-import secrets
-import stat
 import time
-from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .errors import AccessError, SpecError
+from .private import StrPath, private_folder, read_private, replace_file
 from .worker import wire
 
 if TYPE_CHECKING:
@@ -34,13 +32,10 @@ if TYPE_CHECKING:
 Clock = Callable[[], float]
 """Seconds since 1970, such as `time.time`."""
 
-StrPath = str | os.PathLike[str]
-
 BACKDATE_S = 300
 """Certificates begin this long before now, for hosts whose clock is behind."""
 
 _DAY_S = 86_400
-_PRIVATE = 0o700
 _AUTHORITY_FILE = "authority.pem"
 _PEM_BLOCK = re.compile(rb"-----BEGIN ([A-Z ]+)-----.+?-----END \1-----\n?", re.DOTALL)
 _DNS_LABEL = re.compile(r"[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?", re.IGNORECASE)
@@ -68,8 +63,29 @@ class Authority:
 
     def issue(self, names: Sequence[str], *, clock: Clock = time.time) -> Leaf:
         """Sign a certificate for the names its holder is dialled by; it ends with the authority."""
+        from cryptography.hazmat.primitives.asymmetric import ec
+
+        key = ec.generate_private_key(ec.SECP256R1())
+        return Leaf(
+            cert_pem=self._certify(key.public_key(), names, clock), key_pem=_render_key(key)
+        )
+
+    def certify(self, request: bytes, names: Sequence[str], *, clock: Clock = time.time) -> bytes:
+        """Sign a certificate for a key that somebody else holds, and asked for with a PKCS#10 request."""
         from cryptography import x509
         from cryptography.hazmat.primitives.asymmetric import ec
+
+        try:
+            asked = x509.load_pem_x509_csr(request)
+            key = asked.public_key()
+        except ValueError as error:
+            raise AccessError("this is not a request for a certificate", seen=str(error)) from None
+        if not isinstance(key, ec.EllipticCurvePublicKey) or not asked.is_signature_valid:
+            raise AccessError("the request for a certificate is not signed by the key it is for")
+        return self._certify(key, names, clock)
+
+    def _certify(self, key: ec.EllipticCurvePublicKey, names: Sequence[str], clock: Clock) -> bytes:
+        from cryptography import x509
         from cryptography.x509.oid import ExtendedKeyUsageOID as Use
 
         ca, ca_key = _parse_authority(self)
@@ -80,18 +96,17 @@ class Authority:
                 seen=f"it was valid until {end:%Y-%m-%d %H:%M} UTC",
                 hint="end the job and apply it again, which makes a new authority",
             )
-        key = ec.generate_private_key(ec.SECP256R1())
         uses = x509.ExtendedKeyUsage([Use.SERVER_AUTH, Use.CLIENT_AUTH])
         signer_id = x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_key.public_key())
         builder = (
-            _make_builder(key.public_key(), now, end.timestamp(), signs=False)
+            _make_builder(key, now, end.timestamp(), signs=False)
             .subject_name(_make_subject("milkweed host"))
             .issuer_name(ca.subject)
             .add_extension(uses, critical=False)
             .add_extension(x509.SubjectAlternativeName(parse_names(names)), critical=False)
             .add_extension(signer_id, critical=False)
         )
-        return Leaf(cert_pem=_sign(builder, ca_key), key_pem=_render_key(key))
+        return _sign(builder, ca_key)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -261,133 +276,44 @@ def _make_context(protocol: int, credentials: Credentials) -> ssl.SSLContext:
     return context
 
 
-def ensure_private_folder(path: StrPath) -> Path:
-    """Make a folder that only we can enter; refuse one that another user could have prepared."""
-    folder = Path(path)
-    with _private_folder(folder, make=True):
-        return folder
-
-
 def save_credentials(folder: StrPath, leaf: Leaf, ca_cert_pem: bytes) -> Credentials:
     """Write a certificate, its key and the trusted authorities: three files, 0600, each atomic."""
     credentials = Credentials.of_folder(folder)
-    with _private_folder(Path(folder), make=True) as folder_fd:
-        _replace_file(folder_fd, credentials.ca.name, ca_cert_pem)
-        _replace_file(folder_fd, credentials.key.name, leaf.key_pem)
-        _replace_file(folder_fd, credentials.cert.name, leaf.cert_pem)
+    with private_folder(Path(folder), make=True) as folder_fd:
+        replace_file(folder_fd, credentials.ca.name, ca_cert_pem)
+        replace_file(folder_fd, credentials.key.name, leaf.key_pem)
+        replace_file(folder_fd, credentials.cert.name, leaf.cert_pem)
     return credentials
 
 
 def ensure_trusted(credentials: Credentials, ca_cert_pem: bytes) -> None:
     """Trust one more authority in connections still to be made; one process per folder does so."""
-    with _private_folder(credentials.ca.parent, make=False) as folder_fd:
-        trusted = _read_private(folder_fd, credentials.ca)
+    with private_folder(credentials.ca.parent, make=False) as folder_fd:
+        trusted = read_private(folder_fd, credentials.ca)
         if ca_cert_pem not in trusted:
-            _replace_file(folder_fd, credentials.ca.name, trusted + ca_cert_pem)
+            replace_file(folder_fd, credentials.ca.name, trusted + ca_cert_pem)
 
 
 def save_authority(folder: StrPath, authority: Authority) -> Path:
     """Write a job's authority, 0600; never over another, whose hosts would be out of reach."""
     path = Path(folder) / _AUTHORITY_FILE
     content = authority.key_pem + authority.cert_pem
-    with _private_folder(path.parent, make=True) as folder_fd:
+    with private_folder(path.parent, make=True) as folder_fd:
         with suppress(FileNotFoundError):
-            if _read_private(folder_fd, path) == content:
+            if read_private(folder_fd, path) == content:
                 return path
             raise AccessError(f"{path} is another job's authority", hint="use a folder per job")
-        _replace_file(folder_fd, path.name, content)
+        replace_file(folder_fd, path.name, content)
     return path
 
 
 def load_authority(folder: StrPath) -> Authority:
     """Read a job's authority back, unless somebody else could have read or changed it."""
     path = Path(folder) / _AUTHORITY_FILE
-    with _private_folder(path.parent, make=False) as folder_fd:
-        content = _read_private(folder_fd, path)
+    with private_folder(path.parent, make=False) as folder_fd:
+        content = read_private(folder_fd, path)
     blocks = {match[1]: match[0] for match in _PEM_BLOCK.finditer(content)}
     cert_pem, key_pem = (blocks.get(kind, b"") for kind in (b"CERTIFICATE", b"PRIVATE KEY"))
     authority = Authority(cert_pem=cert_pem, key_pem=key_pem)
     _parse_authority(authority)
     return authority
-
-
-@contextmanager
-def _private_folder(folder: Path, *, make: bool) -> Generator[int]:
-    """Open a folder and check what was opened, so that it cannot be swapped in between."""
-    try:
-        if make:
-            folder.parent.mkdir(parents=True, exist_ok=True)
-            with suppress(FileExistsError):
-                folder.mkdir(mode=_PRIVATE)
-        folder_fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        try:
-            _check_folder(folder, folder_fd)
-            yield folder_fd
-        finally:
-            os.close(folder_fd)
-    except OSError as error:
-        raise _explain(folder, error) from None
-
-
-def _explain(folder: Path, error: OSError) -> AccessError:
-    if folder.is_symlink():
-        return AccessError(
-            f"{folder} is a symbolic link, and secrets are kept in real folders only",
-            seen=f"it points to {folder.readlink()}",
-            hint="name the folder itself, or remove the link if you did not make it",
-        )
-    return AccessError(
-        f"the secrets in {folder} cannot be read or written",
-        seen=str(error),
-        hint="look at the folder; secrets need one of your own, on a disk with room",
-    )
-
-
-def _check_folder(folder: Path, folder_fd: int) -> None:
-    """Refuse what another user owns or could write to; close what others could only look into."""
-    seen = os.fstat(folder_fd)
-    mode = stat.S_IMODE(seen.st_mode)
-    if seen.st_uid != os.geteuid():
-        raise AccessError(
-            f"{folder} belongs to another user",
-            seen=f"owner uid {seen.st_uid}, we are uid {os.geteuid()}",
-            hint="choose a folder of your own",
-        )
-    if mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise AccessError(
-            f"other users can write to {folder}",
-            seen=f"mode {mode:04o}",
-            hint=f"look at what is in it, then: chmod 700 {folder}",
-        )
-    if mode & 0o777 != _PRIVATE:
-        os.fchmod(folder_fd, _PRIVATE)
-
-
-def _replace_file(folder_fd: int, name: str, content: bytes) -> None:
-    """Write beside and rename over: readers see the old or the new, and no link is followed."""
-    beside = f".{name}.{secrets.token_hex(8)}"
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    with os.fdopen(os.open(beside, flags, 0o600, dir_fd=folder_fd), "wb") as file:
-        try:
-            os.fchmod(file.fileno(), 0o600)
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-            os.replace(beside, name, src_dir_fd=folder_fd, dst_dir_fd=folder_fd)
-        except BaseException:  # whatever it was, no half of a key may stay
-            os.unlink(beside, dir_fd=folder_fd)
-            raise
-    os.fsync(folder_fd)
-
-
-def _read_private(folder_fd: int, path: Path) -> bytes:
-    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    with os.fdopen(os.open(path.name, flags, dir_fd=folder_fd), "rb") as file:
-        seen = os.fstat(file.fileno())
-        if not stat.S_ISREG(seen.st_mode) or seen.st_uid != os.geteuid() or seen.st_mode & 0o077:
-            raise AccessError(
-                f"others could have read or changed {path}",
-                seen=f"mode {stat.filemode(seen.st_mode)}, owner uid {seen.st_uid}",
-                hint="treat the job's keys as known to others: end the job and apply it again",
-            )
-        return file.read()

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from hypothesis import given, settings, strategies as st
 
-from milkweed import pki
+from milkweed import pki, private
 from milkweed.errors import AccessError, MilkweedError, SpecError
 
 NOW = 1_800_000_000.0
@@ -208,7 +208,7 @@ def test_credentials_are_readable_by_their_owner_only(tmp_path: Path) -> None:
 
 def test_a_planted_link_is_replaced_and_not_followed(tmp_path: Path) -> None:
     """A link where a secret goes does not send the secret to another file."""
-    folder = pki.ensure_private_folder(tmp_path / "c")
+    folder = private.ensure_private_folder(tmp_path / "c")
     victim = tmp_path / "victim"
     victim.write_text("untouched")
     (folder / "tls.key").symlink_to(victim)
@@ -240,7 +240,7 @@ def test_a_folder_that_others_can_write_is_refused(tmp_path: Path, mode: int) ->
     """Somebody may have prepared it, so it is neither used nor changed."""
     tmp_path.chmod(mode)
     with pytest.raises(AccessError, match="other users can write") as caught:
-        pki.ensure_private_folder(tmp_path)
+        private.ensure_private_folder(tmp_path)
     assert caught.value.seen == f"mode {mode:04o}"
     assert explains(caught.value)
     assert mode_of(tmp_path) == mode
@@ -271,15 +271,15 @@ def test_a_file_in_place_of_the_folder_is_explained(tmp_path: Path) -> None:
     """A path that is no folder gives an error with what was seen."""
     (tmp_path / "f").write_text("")
     with pytest.raises(AccessError) as caught:
-        pki.ensure_private_folder(tmp_path / "f")
+        private.ensure_private_folder(tmp_path / "f")
     assert explains(caught.value)
 
 
 def test_a_folder_that_others_could_only_read_is_closed(tmp_path: Path) -> None:
     """Ours and written by nobody else: it is made 0700, and asking again changes nothing."""
     tmp_path.chmod(0o755)
-    assert pki.ensure_private_folder(str(tmp_path)) == tmp_path
-    assert pki.ensure_private_folder(tmp_path) == tmp_path
+    assert private.ensure_private_folder(str(tmp_path)) == tmp_path
+    assert private.ensure_private_folder(tmp_path) == tmp_path
     assert mode_of(tmp_path) == 0o700
 
 

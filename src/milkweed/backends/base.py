@@ -138,6 +138,15 @@ class Glances(Protocol):
 
 
 @runtime_checkable
+class Admits(Protocol):
+    """A backend whose hosts may not see the job's files, and must be let in by its owner."""
+
+    def admit(self, handle: Handle, hosts: Sequence[str]) -> None:
+        """Let in those of the named hosts that wait for it; called again and again while some do not answer."""
+        ...
+
+
+@runtime_checkable
 class Explains(Protocol):
     """A backend that can tell what became of a host which no longer answers."""
 

@@ -61,7 +61,7 @@ class ProcessBackend:
 
     def submit(self, request: Request) -> Handle:
         """Start the keeper, which starts the hosts."""
-        from ..pki import ensure_private_folder
+        from ..private import ensure_private_folder
 
         ensure_private_folder(runs_folder())
         run = run_folder(request.apply_id)

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..backends.base import Backend, Connects, Controls, Handle
+from ..backends.base import Admits, Backend, Connects, Controls, Handle
 from ..bell import bell, route_to
 from ..control import Door, parse_door
 from ..errors import AllocationEndedError, DeadlineError, HostFailedError
@@ -157,6 +157,9 @@ class Connection:
                     self._presence.close(0)
                     return False
                 self._raise_explained(missing)
+                if isinstance(self._backend, Admits):
+                    hosts = [parse_door(address).host for address in missing]
+                    self._backend.admit(self._handle, hosts)
                 addresses = self._backend.controls(self._handle)
                 progress.see(f"{len(addresses) - len(missing)} hosts answer; {status.describe()}")
             seen = next(iter(missing.values()), "the scheduler has not given all hosts yet")

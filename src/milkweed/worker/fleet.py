@@ -63,6 +63,16 @@ class Fleet:
         """All hosts, in the order they were asked for."""
         return [entry.snapshot() for entry in self._hosts.values()]
 
+    def read_log(self, label: str, offset: int) -> bytes:
+        """A piece of a host's log from an offset on."""
+        entry = self._hosts.get(label)
+        try:
+            with open(entry.log.path if entry else self._client_log.path, "rb") as file:
+                file.seek(offset)
+                return file.read(children.MAX_LINE_BYTES)
+        except OSError:
+            return b""
+
     def drain(self) -> None:
         """Hand on everything children have printed so far."""
         for output in self._outputs:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import os
 import signal
@@ -166,6 +167,7 @@ class Keeper:
             "keep": self._keep,
             "exec": self._exec,
             "sync": self._sync,
+            "log": self._log,
             "stop": self._stop,
         }
         order = orders.get(str(message.get("op")))
@@ -207,6 +209,11 @@ class Keeper:
         """Everything printed so far goes out before the answer."""
         self.fleet.drain()
         client.send({"ev": "synced"})
+
+    def _log(self, client: Client, message: Mapping[str, Any]) -> None:
+        """A piece of a log, for clients that do not see the file."""
+        data = self.fleet.read_log(str(message["host"]), int(message["offset"]))
+        client.send({"ev": "log", "data": base64.b64encode(data).decode()})
 
     def _stop(self, _client: Client, message: Mapping[str, Any]) -> None:
         self.lease.keep = self.lease.keep and not message.get("forget", False)

@@ -1,7 +1,8 @@
 """The start of a keeper that a scheduler launched on a machine of its own.
 
 The scheduler carries only an invitation, which holds no secret: who the job is, which share of it this is,
-and where its folder is. What must stay private (variables, certificates) is read from that folder.
+and where its folder is. What must stay private (variables, certificates) is read from that folder; a machine
+that does not see it asks to be let in.
 """
 
 from __future__ import annotations
@@ -20,11 +21,13 @@ from pathlib import Path
 from typing import Any
 
 from .. import identity
-from . import tls, warm, wire
+from . import enrol, tls, warm, wire
 from .keeper import Keeper, become_subreaper
 from .leaving import ended_file, save
 
-PATIENCE_S = 10.0
+CLAIM_S = 10.0
+"""How long a keeper of the same share may take to leave: the job was put back into the queue, and started here."""
+PATIENCE_S = 2.0
 """How long to look for the job's folder: a shared file system may show it late."""
 
 
@@ -33,9 +36,12 @@ def main(invitation: Mapping[str, Any]) -> int:
     index = int(os.environ[invitation["index_env"]])
     run = ensure_run_folder(invitation["apply_id"], f"{invitation['part']}.{index}")
     start = load_start(Path(invitation["folder"]), invitation["part"])
+    if start is None or not find_certificate(start, node_of(invitation)):
+        start = enrol.wait_for_start(invitation, index, run)
     save(run / wire.KEEPER_FILE, identity.process(os.getpid()))
     share = make_share(start, invitation, index, run)
-    ended_file(share).unlink(missing_ok=True)  # of a run before the job was put back into the queue
+    with contextlib.suppress(OSError):
+        ended_file(share).unlink()  # of a run before the job was put back into the queue
     become_subreaper()
     warm.warm_up()
     keeper = Keeper(run, share)
@@ -65,7 +71,7 @@ def ensure_run_folder(apply_id: str, share: str) -> Path:
     if not stat.S_ISDIR(seen.st_mode) or seen.st_uid != os.getuid() or seen.st_mode & 0o077:
         raise SystemExit(f"{parent} is not a folder that only this user can enter")
     run = parent / f"{apply_id.replace('-', '')[:16]}.{share}"
-    deadline_s = time.monotonic() + PATIENCE_S
+    deadline_s = time.monotonic() + CLAIM_S
     while run.exists() and _is_locked(run):
         if time.monotonic() > deadline_s:
             raise SystemExit(f"{run} is in use by another keeper of the same share")
@@ -89,18 +95,16 @@ def _is_locked(run: Path) -> bool:
     return False
 
 
-def load_start(folder: Path, part: str) -> dict[str, Any]:
-    """Read what the job's folder says of this part of it."""
+def load_start(folder: Path, part: str) -> dict[str, Any] | None:
+    """Read what the job's folder says of this part of it; None when this machine does not see the folder."""
     path = folder / wire.part_file(part)
     deadline_s = time.monotonic() + PATIENCE_S
     while True:
         try:
             return json.loads(path.read_bytes())
-        except (OSError, ValueError) as error:
+        except OSError:
             if time.monotonic() > deadline_s:
-                raise SystemExit(
-                    f"the job's folder is not to be seen on this machine: {error}"
-                ) from error
+                return None
             time.sleep(0.1)
 
 
@@ -108,11 +112,13 @@ def make_share(
     start: Mapping[str, Any], invitation: Mapping[str, Any], index: int, run: Path
 ) -> dict[str, Any]:
     """What the keeper of this machine is told: its one host, its certificate, its folders."""
-    node = os.environ.get(invitation["node_env"], "") or os.uname().nodename
+    node = node_of(invitation)
     left = [host for at, host in enumerate(start["hosts"]) if at not in start["released"]]
     if index >= len(left):
         raise SystemExit(f"this job has no host for place {index} of part {invitation['part']}")
-    credentials = copy_credentials(start, node, run)
+    if not (run / wire.TLS_FOLDER).exists():
+        copy_credentials(start, node, run)
+    credentials = wire.engine_environment(str(run / wire.TLS_FOLDER))
     logs = start["logs"] if os.access(start["logs"], os.W_OK) else str(run / wire.LOG_FOLDER)
     host = dict(left[index])
     host["log"] = f"{logs}/{host['mesh']}.{host['rank']}.log"
@@ -133,18 +139,23 @@ def make_share(
     }
 
 
-def copy_credentials(start: Mapping[str, Any], node: str, run: Path) -> dict[str, str]:
-    """Take the certificate that carries this machine's name; what is copied needs no shared file system."""
+def node_of(invitation: Mapping[str, Any]) -> str:
+    """What the scheduler calls this machine."""
+    return os.environ.get(invitation["node_env"], "") or os.uname().nodename
+
+
+def find_certificate(start: Mapping[str, Any], node: str) -> str:
+    """The folder of the certificate that carries this machine's name; empty when none does."""
     for certificate in start["certificates"]:
         if node in certificate["nodes"]:
-            source = Path(certificate["folder"])
-            break
-    else:
-        raise SystemExit(f"the job has no certificate for {node}")
+            return str(certificate["folder"])
+    return ""
+
+
+def copy_credentials(start: Mapping[str, Any], node: str, run: Path) -> None:
+    """Take the certificate that carries this machine's name; what is copied needs no shared file system."""
+    source = Path(find_certificate(start, node))
     folder = run / wire.TLS_FOLDER
     folder.mkdir(mode=0o700)
     for name in tls.FILES:
-        fd = os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(fd, "wb") as file:
-            file.write((source / name).read_bytes())
-    return wire.engine_environment(str(folder))
+        enrol.save(folder / name, (source / name).read_bytes())

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from ... import registry
 from ...bell import route_to
-from ...control import Connection, Door
+from ...control import Connection, Door, RemoteLog
 from ...errors import (
     AllocationEndedError,
     BackendError,
@@ -20,13 +20,14 @@ from ...errors import (
     UnreachableError,
 )
 from ...hosts import Host
-from ...logs import follow_files
+from ...logs import follow_files, read_file
 from ...option_tables import SLURM_OPTIONS
 from ...options import OptionField
 from ...spec import JobSpec
 from ...status import HostStatus, Liveness, Status
 from ..base import Capabilities, Handle, LogLine, Request
 from . import commands
+from .admission import admit, is_due
 from .check import check_components
 from .nodes import NodeRow
 from .places import PartData, Place, make_places, rows_of
@@ -93,6 +94,8 @@ class SlurmBackend:
             client=tuple(request.client_script),
             state_path=request.state_path,
             cwd=start["cwd"],
+            port=start["port"],
+            bells=start["bells"],
             survives=spec.options.get("survive_node_failure", True),
         )
         authority = ensure_authority(folder, request.apply_id)
@@ -182,6 +185,13 @@ class SlurmBackend:
         place = next(place for place in self._places(handle) if place.host == host)
         return judge_host(place, "its keeper does not answer", _load_nodes_of([place]))
 
+    def admit(self, handle: Handle, hosts: Sequence[str]) -> None:
+        """Let in hosts whose nodes do not see the job's folder, through Slurm itself."""
+        places = [place for place in self._places(handle) if place.host in hosts and place.node]
+        waiting = [place for place in places if is_due(place, time.time())]
+        if waiting:
+            admit(Path(handle["folder"]), places, lambda place: str(_door(place)))
+
     def controls(self, handle: Handle) -> Sequence[str]:
         """Where the keepers take orders."""
         return [str(_door(place)) for place in self._places(handle) if place.node]
@@ -193,8 +203,8 @@ class SlurmBackend:
         return [_make_host(place, answer) for place, answer in self._ask(self._places(handle))]
 
     def logs(self, handle: Handle, host: str | None, *, follow: bool) -> Iterator[LogLine]:
-        """Read each host's file; `client` is the one of a batch client."""
-        files = _log_files(handle)
+        """Read each host's file, or ask its keeper where it is not seen; `client` is the one of a batch client."""
+        files = self._log_files(handle)
         if host is not None and host not in files:
             raise BackendError(
                 f"there is no host {host!r}", hint=f"the hosts are {', '.join(files)}"
@@ -204,8 +214,27 @@ class SlurmBackend:
         def alive() -> bool:
             return self.glance(handle).liveness is not Liveness.ENDED
 
-        for label, text in follow_files(chosen, follow=follow, alive=alive):
-            yield LogLine(host=label, text=text)
+        remote = RemoteLog()
+
+        def read(path: str, offset: int) -> bytes:
+            return (read_file if path.startswith("/") else remote.read)(path, offset)
+
+        with contextlib.closing(remote):
+            for label, text in follow_files(chosen, follow=follow, alive=alive, read=read):
+                yield LogLine(host=label, text=text)
+
+    def _log_files(self, handle: Handle) -> dict[str, str]:
+        """Where the log of every host is: a path, or the door of its keeper."""
+        try:
+            places = self._places(handle)
+        except UnreachableError:
+            places = make_places([], load_parts(Path(handle["folder"]), handle["generation"]))
+        files = {
+            place.host: str(_door(place)) if _is_elsewhere(place) else place.log for place in places
+        }
+        for place in places:
+            files["client"] = f"{place.part['logs']}/client.log"
+        return files
 
     # Ending
 
@@ -303,9 +332,6 @@ def _make_host(place: Place, answer: Any) -> Host:
     )
 
 
-def _log_files(handle: Handle) -> dict[str, str]:
-    parts = load_parts(Path(handle["folder"]), handle["generation"])
-    files = {place.host: place.log for place in make_places([], parts)}
-    for part in parts.values():
-        files["client"] = f"{part['logs']}/client.log"
-    return files
+def _is_elsewhere(place: Place) -> bool:
+    """Whether a host that runs keeps its log where it cannot be seen from here."""
+    return bool(place.node) and not Path(place.log).exists()

@@ -65,6 +65,18 @@ def run(
     raise BackendError("Slurm refused", seen=seen)
 
 
+def start(argv: Sequence[str]) -> subprocess.Popen[str]:
+    """Start a command of Slurm to talk with what it runs."""
+    return subprocess.Popen(  # noqa: S603  a list of arguments: there is nothing to quote
+        argv,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env=make_env(_environment()),
+    )
+
+
 def _environment() -> dict[str, str]:
     """What a job may inherit: not the place of a program that itself runs in a job, nor our own words.
 

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ...worker.enrol import BRIDGE
 from .shape import Part, Shape
-from .text import Mark, render_mark
+from .text import JobRow, Mark, render_mark
 from .times import render_time_limit
 
 DEFAULT_PYTHON = "python"
@@ -50,12 +51,19 @@ _UNSET = (
 )
 
 # One keeper per node, which sees all that the job has there; a node that is lost takes no other with it.
-_SRUN = (
-    *("--ntasks-per-node=1", "--distribution=block", "--overlap", "--mem=0", "--cpu-bind=none"),
-    *("--kill-on-bad-exit=0", "--wait=0", "--unbuffered", "--label", "--mpi=none"),
+_STEP = (
+    "--ntasks-per-node=1",
+    "--distribution=block",
+    "--overlap",
+    "--mem=0",
+    "--cpu-bind=none",
+    "--mpi=none",
 )
+_SRUN = (*_STEP, "--kill-on-bad-exit=0", "--wait=0", "--unbuffered", "--label")
 
 
+EXIT_NOT_SHARED = 78
+"""The exit code of a batch client whose node does not see the job's folder: EX_CONFIG of sysexits.h."""
 _WAIT = ["code=0", 'for pid in $started; do wait "$pid" || code=$?; done', 'exit "$code"']
 """A job whose keepers could not start has failed, and its exit code says so."""
 
@@ -77,6 +85,8 @@ class Submission:
     """In batch mode, the command line of the client."""
     state_path: str = ""
     cwd: str = "/"
+    port: int = 22222
+    bells: Sequence[Sequence[str | int]] = ()
     survives: bool = True
     """Whether a node that fails takes the others with it."""
 
@@ -145,6 +155,19 @@ def render_script(submission: Submission) -> str:
     return "\n".join(lines) + "\n"
 
 
+def render_bridge(python: str) -> list[str]:
+    """The command that speaks with a node's keeper for the job's owner."""
+    choose = "; ".join([*_render_python(python), 'exec "$python" -c "$1"'])
+    return ["/bin/sh", "-c", choose, "sh", BRIDGE]
+
+
+def render_visit(row: JobRow, hosts: int) -> list[str]:
+    """The command that runs a step of one task per node in a job that runs already."""
+    group = [f"--het-group={row.offset}"] if row.offset is not None else []
+    sizes = [f"--nodes={hosts}", f"--ntasks={hosts}"]
+    return ["srun", f"--jobid={row.leader}", *group, *sizes, *_STEP]
+
+
 def _render_python(python: str) -> list[str]:
     """`python` is the client's own where the node has it: a virtual environment need not be active."""
     if python != DEFAULT_PYTHON:
@@ -180,6 +203,9 @@ def make_invitation(submission: Submission, number: int) -> Mapping[str, Any]:
         "apply_id": submission.apply_id,
         "part": submission.part_name(number),
         "folder": submission.folder,
+        "labels": [f"{mesh}/{rank}" for mesh, rank in submission.parts[number].hosts],
+        "port": submission.port,
+        "bells": submission.bells,
         "index_env": "SLURM_PROCID",
         "node_env": "SLURMD_NODENAME",
         # When the lease is over the script ends by itself, unless its node was lost.
@@ -193,6 +219,7 @@ def _render_client(submission: Submission) -> list[str]:
     """When the client ends, so does the job, with its exit code; Slurm ends the keepers."""
     folder = shlex.quote(submission.folder)
     return [
+        f"[ -d {folder} ] || exit {EXIT_NOT_SHARED}",
         f"cd {shlex.quote(submission.cwd)} || exit 1",
         f"MILKWEED_STATE={shlex.quote(submission.state_path)}",
         "export MILKWEED_STATE",

@@ -59,6 +59,7 @@ def make_start(
         "credentials": str(folder / KEY_FOLDER / "client"),
         "record_folder": str(folder),
         "port": spec.options.get("monarch_port", 22222),
+        "python": spec.options.get("python_exe", "python"),
         "addresses": {row.name: row.address or row.hostname or row.name for row in rows},
         "bells": _bells(rows),
         "batch": None,

@@ -16,6 +16,7 @@ from .detail import JobDetail, make_sacct, parse_sacct, parse_scontrol_job
 from .nodes import NodeRow
 from .places import Place
 from .reasons import explain_job
+from .script import EXIT_NOT_SHARED
 from .states import liveness_of
 from .text import JobRow
 
@@ -81,6 +82,10 @@ def explain_end(
     code = _load_exit(folder)
     if code is None and details and details[0].state in {"COMPLETED", "FAILED"}:
         code = details[0].exit_code
+    if code == EXIT_NOT_SHARED:
+        lines.append(
+            f"its first node does not see {folder}: a batch client needs a shared MILKWEED_HOME"
+        )
     lines += _keepers_words(folder)
     tail = [line for log in logs for line in _tail(log)]
     if tail and (code or not details):
