@@ -73,6 +73,11 @@ SLURM_OPTIONS: OptionTable = MappingProxyType(
             "duration", "How long to wait for the hosts; the job stays in the queue.", client=True
         ),
         "stream_logs": _STREAM_LOGS,
+        "renew": OptionField(
+            "text",
+            "Ask for a follow-up job in time: `before time limit`, or how long before it, such as 30m.",
+            client=True,
+        ),
         "on_interrupt": OptionField(
             "text",
             "What Ctrl-C does with a job that waits in the queue.",

@@ -19,8 +19,19 @@ class Action(enum.StrEnum):
     CREATE = "create"  # ask the scheduler for a new allocation
     REUSE = "reuse"  # connect to the allocation that is there
     RESIZE = "resize"  # change the size of meshes, touch nothing else
+    RENEW = "renew"  # ask for a follow-up allocation before the time limit of this one is reached
+    MOVE = "move"  # go over to the follow-up allocation, and end the old one
     REPLACE = "replace"  # end the allocation that is there, then create
     NOTHING = "nothing"  # leave everything as it is
+
+
+class Renewal(enum.StrEnum):
+    """How an allocation with a time limit stands with the one that is to follow it."""
+
+    NONE = "none"  # there is none, and none is due
+    DUE = "due"  # it is time to ask for one
+    WAITING = "waiting"  # one was asked for
+    READY = "ready"  # one has hosts that serve
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +43,7 @@ class Observed:
     status: Status | None = None
     """None when nothing was ever asked of a scheduler, or it has no trace of it."""
     apply_id: str | None = None
+    renewal: Renewal = Renewal.NONE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,6 +142,8 @@ def make_plan(
         return _plan(Action.CREATE, "the recorded allocation was never started", spec)
     live = observed.status.liveness
     at = observed.apply_id
+    if follow := _follow(spec, observed):
+        return follow
     if live is Liveness.ENDED:
         why = observed.status.reason or "no reason was given"
         return _plan(Action.CREATE, f"the recorded allocation has ended: {why}", spec)
@@ -151,6 +165,22 @@ def make_plan(
         )
     reason = f"the declaration differs from the {live.value} allocation"
     return _changed(spec, changes, at, reason, word)
+
+
+def _follow(spec: JobSpec, observed: Observed) -> Plan | None:
+    """What is to be done about a follow-up allocation, if anything."""
+    status, renewal, at = observed.status, observed.renewal, observed.apply_id
+    if status is None or observed.spec is None or diff_specs(observed.spec, spec):
+        return None
+    asked = renewal in {Renewal.WAITING, Renewal.READY}
+    if asked and status.liveness is Liveness.ENDED:
+        return _plan(Action.MOVE, f"its follow-up is {renewal.value}: {status.reason}", spec, at)
+    if renewal is Renewal.READY:
+        return _plan(Action.MOVE, "the hosts of its follow-up are ready", spec, at)
+    if renewal is Renewal.DUE and status.liveness is Liveness.RUNNING:
+        left = status.details.get("time_left_s", "few")
+        return _plan(Action.RENEW, f"its time limit is reached in {left} s", spec, at)
+    return None
 
 
 def _changed(

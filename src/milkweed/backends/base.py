@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from ..hosts import Host
+from ..plan import Renewal
 from ..spec import JobSpec
 from ..status import HostStatus, Status
 
@@ -98,6 +99,27 @@ class Resizes(Protocol):
 
     def resize(self, handle: Handle, spec: JobSpec) -> Handle:
         """Give meshes the sizes of `spec`, touching nothing else."""
+        ...
+
+
+@runtime_checkable
+class Renews(Protocol):
+    """A backend whose allocations have time limits, and can be followed by others."""
+
+    def renewal(self, handle: Handle, renew: str | None) -> Renewal:
+        """How it stands with a follow-up; `renew` says when one is due: `before time limit`, `30m`, or never."""
+        ...
+
+    def renew(self, handle: Handle, spec: JobSpec) -> Handle:
+        """Ask for a follow-up with the same id; when there is one already, do nothing."""
+        ...
+
+    def move(self, handle: Handle) -> Handle:
+        """The handle of the follow-up, which takes the place of this one."""
+        ...
+
+    def retire(self, handle: Handle) -> None:
+        """End what the allocation of this handle has followed."""
         ...
 
 

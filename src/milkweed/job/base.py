@@ -19,7 +19,6 @@ from ..errors import (
     MilkweedError,
     NotAppliedError,
     SpecError,
-    StateError,
     UnsupportedError,
 )
 from ..events import Event
@@ -145,11 +144,13 @@ class JobTrait(ServiceMethods):
         with file.lock() if file else contextlib.nullcontext():
             checkpoint("lock")
             known = (file.load() if file else None) or (held.record if held else None)
-            record, observed = lifecycle.observe(wish.backend_of(known), known, file)
-            plan = lifecycle.plan_for(
-                wish, hooks.compare(self, observed, record), held=held is not None
-            )
+            old = wish.backend_of(known)
+            record, observed = lifecycle.observe(old, known, file, renew=wish.renew)
+            seen = hooks.compare(self, observed, record)
+            plan = lifecycle.plan_for(wish, seen, held=held is not None)
             lifecycle.check_shown(shown, plan)
+            if plan.action is Action.MOVE:
+                self._let_go()
             try:
                 record, file = lifecycle.execute(plan, wish, record, file)
             except MilkweedError:
@@ -207,12 +208,16 @@ class JobTrait(ServiceMethods):
         With None nothing is recorded, and the hosts end with this program.
         """
         file = self._choose_file(cached_path)
-        held = self._held
-        if held and held.state and held.connection and held.connection.usable:
-            return held.state
+        state = self._held.current_state if self._held else None
+        if state is not None and not self._has_follow_up():
+            return state
         keep = file is not None
         created = self._apply(file, keep=keep) in {Action.CREATE, Action.REPLACE}
         return self._connect(created=created, keep=keep)
+
+    def _has_follow_up(self) -> bool:
+        """Whether hosts that follow these are ready; asked only of jobs that are to be renewed."""
+        return bool(self.spec.client.get("renew")) and self.plan().action is Action.MOVE
 
     def _choose_file(self, cached_path: str | os.PathLike[str] | None) -> StateFile | None:
         """Where the record belongs: a job keeps the file it has, and one of `apply()` moves to the path named."""
@@ -220,7 +225,7 @@ class JobTrait(ServiceMethods):
         held = self._held
         if held is None:
             return file
-        if held.file.target != StateFile(own_state_path(held.record.apply_id or "")).target:
+        if held.file.target != StateFile(own_state_path(held.apply_id)).target:
             return held.file
         if file is not None:
             self._move_record(held, file)
@@ -243,7 +248,10 @@ class JobTrait(ServiceMethods):
         backend = self._backend()
         queued = backend.capabilities.queued
         try:
-            return held.open(backend, self.spec.client, owner=not keep)
+            state = held.open(backend, self.spec.client, owner=not keep)
+            if self.spec.client.get("renew"):
+                held.renew(self.plan, lambda plan: self._apply(held.file, keep=keep, shown=plan))
+            return state  # noqa: TRY300  the interrupt below is about all of it
         except DeadlineError:
             raise  # the connection stays: calling again goes on waiting
         except BaseException as error:  # whatever else ends the wait, the connection must not stay
@@ -290,10 +298,9 @@ class JobTrait(ServiceMethods):
         held = self._held
         file = held.file if held else self._state_file(cached_path)
         known = (file.load() if file else None) or (held.record if held else None)
-        record, observed = lifecycle.observe(wish.backend_of(known), known, None)
-        return lifecycle.plan_for(
-            wish, hooks.compare(self, observed, record), held=held is not None
-        )
+        record, observed = lifecycle.observe(wish.backend_of(known), known, None, renew=wish.renew)
+        seen = hooks.compare(self, observed, record)
+        return lifecycle.plan_for(wish, seen, held=held is not None)
 
     def status(self) -> Status:
         """The allocation as its scheduler sees it now."""
@@ -367,14 +374,7 @@ class JobTrait(ServiceMethods):
 
     def dump(self, filename: str | os.PathLike[str]) -> None:
         """Save the job to a file; a link stays a link, and another allocation's record stays too."""
-        file = StateFile(filename)
-        other = file.load()
-        if other is not None and other.apply_id not in {None, self.apply_id}:
-            raise StateError(
-                f"{filename} records the allocation {other.apply_id}, which would be lost",
-                hint="save to another file, or end that one: job_load(path).kill()",
-            )
-        file.save(self._record())
+        lifecycle.save_copy(self._record(), StateFile(filename))
 
     def dumps(self) -> bytes:
         """The job as bytes that `job_loads` reads: JSON."""

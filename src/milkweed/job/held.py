@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from ..backends.base import Backend
 from ..events import Events
+from ..plan import Plan
 from ..state import Record, StateFile
 from .connection import Connection
+from .renewing import Renewer
 from .state import JobState
 
 
@@ -22,6 +24,12 @@ class Held:
     file: StateFile
     connection: Connection | None = None
     state: JobState | None = None
+    renewer: Renewer | None = None
+
+    @property
+    def current_state(self) -> JobState | None:
+        """The state, as long as its hosts are all there."""
+        return self.state if self.connection and self.connection.usable else None
 
     @property
     def apply_id(self) -> str:
@@ -57,8 +65,16 @@ class Held:
         self.events.add("connected")
         return self.state
 
+    def renew(self, plan: Callable[[], Plan], carry_out: Callable[[Plan], object]) -> None:
+        """Have a follow-up asked for in time, as long as this client is connected."""
+        if self.renewer is None:
+            self.renewer = Renewer(self.record.spec.name, plan, carry_out)
+
     def let_go(self) -> None:
         """Leave the hosts."""
+        if self.renewer:
+            self.renewer.stop()
+            self.renewer = None
         if self.connection:
             self.connection.close()
         self.connection = self.state = None

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from .. import registry
 from .._checkpoint import checkpoint
 from ..backends import load_backend
-from ..backends.base import Backend, Forgets, Request, Resizes
+from ..backends.base import Backend, Forgets, Renews, Request, Resizes
 from ..errors import (
     BackendError,
     ChangedError,
@@ -23,7 +23,7 @@ from ..errors import (
     UnsupportedError,
 )
 from ..events import Events
-from ..plan import Action, Observed, Plan, make_plan
+from ..plan import Action, Observed, Plan, Renewal, make_plan
 from ..spec import JobSpec
 from ..state import Record, StateFile, check_machine
 from ..status import Liveness, Status
@@ -51,6 +51,11 @@ class Wish:
     apply_id: str = field(default_factory=lambda: str(uuid.uuid4()))
     """The id of the allocation, if one must be made."""
 
+    @property
+    def renew(self) -> str | None:
+        """When the client wants a follow-up allocation, if ever."""
+        return self.spec.client.get("renew")
+
     def backend_of(self, there: Record | Observed | None) -> Backend:
         """The backend that made what is there: another one, when the declaration has moved."""
         if there is None or there.spec is None or there.spec.backend == self.spec.backend:
@@ -59,9 +64,16 @@ class Wish:
 
 
 def observe(
-    backend: Backend, record: Record | None, file: StateFile | None
+    backend: Backend,
+    record: Record | None,
+    file: StateFile | None,
+    *,
+    renew: str | None = None,
 ) -> tuple[Record | None, Observed]:
-    """Look at the recorded allocation; an intent without an answer is completed if the scheduler has it."""
+    """Look at the recorded allocation; an intent without an answer is completed if the scheduler has it.
+
+    `renew` is when the client wants a follow-up: some time before the time limit, or never.
+    """
     if record is None or record.apply_id is None:
         return None, Observed()
     if backend.capabilities.machine_bound:
@@ -76,9 +88,18 @@ def observe(
             if file is not None:
                 file.save(record)
         status = backend.poll(record.handle or {})
+        seen = replace(seen, renewal=_observe_renewal(backend, record, status, renew))
     except UnreachableError as error:
         status = Status(liveness=Liveness.UNKNOWN, reason=error.seen or error.what)
     return record, replace(seen, status=status)
+
+
+def _observe_renewal(
+    backend: Backend, record: Record, status: Status, renew: str | None
+) -> Renewal:
+    if not isinstance(backend, Renews) or status.liveness is Liveness.UNKNOWN:
+        return Renewal.NONE
+    return backend.renewal(record.handle or {}, renew)
 
 
 def plan_for(wish: Wish, observed: Observed, *, held: bool = False) -> Plan:
@@ -128,6 +149,8 @@ def execute(
         return _reuse(record, file)
     if plan.action is Action.RESIZE:
         return _resize(plan, wish, record, file)
+    if plan.action in {Action.RENEW, Action.MOVE}:
+        return _follow(plan, wish, record, file)
     if record is None or record.apply_id is None:
         return create(wish, file)
     if file is not None and file.target == _own_file(record).target:
@@ -160,6 +183,27 @@ def _resize(
     record = replace(record, spec=plan.spec, handle=dict(handle))
     file.save(record)
     Events(record.apply_id or "").add("resized", detail=str(plan.spec.sizes))
+    return record, file
+
+
+def _follow(
+    plan: Plan, wish: Wish, record: Record | None, file: StateFile | None
+) -> tuple[Record, StateFile]:
+    """Ask for a follow-up, or go over to it; the record says so before the old hosts are ended."""
+    record, file = _reuse(record, file)
+    backend = wish.backend
+    if not isinstance(backend, Renews) or record.handle is None:
+        raise UnsupportedError(f"{backend.name} has no follow-up allocations")
+    events = Events(record.apply_id or "")
+    if plan.action is Action.RENEW:
+        record = replace(record, handle=dict(backend.renew(record.handle, plan.spec)))
+        file.save(record)
+        events.add("renewed", detail="; ".join(plan.reasons))
+        return record, file
+    record = replace(record, handle=dict(backend.move(record.handle)))
+    file.save(record)
+    backend.retire(record.handle or {})
+    events.add("moved", detail="; ".join(plan.reasons))
     return record, file
 
 
@@ -299,3 +343,14 @@ def _clear(wish: Wish, record: Record) -> bool:
         return False
     end(backend, found or record, None)
     return True
+
+
+def save_copy(record: Record, file: StateFile) -> None:
+    """Save a record to another file, unless another allocation is recorded there and would be lost."""
+    other = file.load()
+    if other is not None and other.apply_id not in {None, record.apply_id}:
+        raise StateError(
+            f"{file.path} records the allocation {other.apply_id}, which would be lost",
+            hint="save to another file, or end that one: job_load(path).kill()",
+        )
+    file.save(record)

@@ -47,6 +47,7 @@ class SlurmJob(JobTrait):
         survive_node_failure: bool = True,
         idle_timeout_s: float = Lifetime().idle_timeout_s,
         stream_logs: bool = True,
+        renew: str | None = None,
         on_interrupt: str = "ask",
         on_change: str | None = None,
     ) -> None:
@@ -69,6 +70,7 @@ class SlurmJob(JobTrait):
             "meshes": dict(mesh_options) if mesh_options else None,
             "survive_node_failure": survive_node_failure,
             "stream_logs": stream_logs,
+            "renew": renew,
             "on_interrupt": on_interrupt,
         }
         options, client = check_options(SLURM_OPTIONS, said, where="slurm")

@@ -125,6 +125,7 @@ def make_share(
     host["transport"] = "tls"
     host["name"] = start["addresses"].get(node, node)
     host["port"] = start["port"]
+    host["turn"] = turn_of(invitation)
     host["env"] = {**host["env"], **credentials}
     return {
         **start,
@@ -142,6 +143,13 @@ def make_share(
 def node_of(invitation: Mapping[str, Any]) -> str:
     """What the scheduler calls this machine."""
     return os.environ.get(invitation["node_env"], "") or os.uname().nodename
+
+
+def turn_of(invitation: Mapping[str, Any]) -> int:
+    """A number that differs when a host of the same job comes to the same machine once more."""
+    restarts = int(os.environ.get(invitation["restart_env"]) or 0)
+    generation, _, component = invitation["part"].partition(".")
+    return int(generation) * 5 + int(component) * 3 + restarts
 
 
 def find_certificate(start: Mapping[str, Any], node: str) -> str:

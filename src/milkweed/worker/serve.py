@@ -85,7 +85,7 @@ def _choose_address(host: Mapping[str, Any]) -> tuple[str, str]:
     if host["transport"] == "ipc":
         return host["address"], host["address"]
     name = host.get("name")
-    listener = tls.listen(tls.engine_ports(host["port"])) if name else _listen_here()
+    listener = tls.listen(tls.engine_ports(host["port"], host["turn"])) if name else _listen_here()
     port = listener.getsockname()[1]
     base = f"{host['transport']}://{name or 'localhost'}"
     return f"{base}:fd{listener.detach()}", f"{base}:{port}"

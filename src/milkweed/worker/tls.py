@@ -27,9 +27,15 @@ def make_server_context(folder: Path) -> ssl.SSLContext:
     return context
 
 
-def engine_ports(first: int) -> Sequence[int]:
-    """Where a host's engine may listen, in the order they are tried; 0 is any that is free."""
-    return [*range(first, first + PORT_COUNT, 2), 0]
+def engine_ports(first: int, turn: int = 0) -> Sequence[int]:
+    """Where a host's engine may listen, in the order they are tried; 0 is any that is free.
+
+    The engine of a client takes what answers at an address for what answered there before, so a host that comes
+    anew begins at another port: its `turn`.
+    """
+    ports = range(first, first + PORT_COUNT, 2)
+    at = turn % len(ports)
+    return [*ports[at:], *ports[:at], 0]
 
 
 def control_ports(first: int) -> Sequence[int]:

@@ -26,7 +26,7 @@ GRACE_S = 4.0
 VISIT_TIMEOUT_S = 60.0
 
 
-def is_due(place: Place, now: float) -> bool:
+def is_silent(place: Place, now: float) -> bool:
     """Whether a host has been silent for so long that it may be waiting."""
     return place.row is not None and place.row.start is not None and now - place.row.start > GRACE_S
 

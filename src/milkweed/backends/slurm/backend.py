@@ -23,14 +23,16 @@ from ...hosts import Host
 from ...logs import follow_files, read_file
 from ...option_tables import SLURM_OPTIONS
 from ...options import OptionField
+from ...plan import Renewal
 from ...spec import JobSpec
 from ...status import HostStatus, Liveness, Status
 from ..base import Capabilities, Handle, LogLine, Request
 from . import commands
-from .admission import admit, is_due
+from .admission import admit, is_silent
 from .check import check_components
 from .nodes import NodeRow
 from .places import PartData, Place, make_places, rows_of
+from .renewal import check_renew, followers, is_due, make_renewal
 from .resize import (
     drop_ended,
     limit_growth,
@@ -62,6 +64,7 @@ class SlurmBackend:
     def validate(self, spec: JobSpec) -> None:
         """Compare what is asked for with what the cluster has; one that does not answer refuses nothing."""
         parts = make_parts(spec)
+        check_renew(spec.client.get("renew"))
         with contextlib.suppress(UnreachableError):
             commands.check_version()
             check_components(make_components(parts), commands.load_nodes())
@@ -122,6 +125,40 @@ class SlurmBackend:
             jobs.append(self._submit(request, [part], generation=generation, first=first))
         return {**handle, "jobs": sorted(jobs)}
 
+    # Following up
+
+    def renewal(self, handle: Handle, renew: str | None) -> Renewal:
+        """How it stands with the generation that follows."""
+        rows = rows_of(commands.queue.rows(0.5), handle["apply_id"])
+        following = bool(followers(rows, handle["generation"]))
+        ready = following and self.poll(self.move(handle)).ready
+        own = rows_of(rows, handle["apply_id"], handle["generation"])
+        return make_renewal(is_due(own, renew), following, ready)
+
+    def renew(self, handle: Handle, spec: JobSpec) -> Handle:
+        """Submit the same once more, as the next generation."""
+        rows = rows_of(commands.queue.rows(0.0), handle["apply_id"])
+        if not followers(rows, handle["generation"]):
+            parts = load_parts(Path(handle["folder"]), handle["generation"])
+            request = Request(spec=spec, apply_id=handle["apply_id"], keep=_is_kept(parts))
+            generation = handle["generation"] + 1
+            job_id = self._submit(request, make_parts(spec), generation=generation, first=0)
+            return {**handle, "jobs": sorted([*handle["jobs"], job_id])}
+        return handle
+
+    def move(self, handle: Handle) -> Handle:
+        """The next generation's handle."""
+        return {**handle, "generation": handle["generation"] + 1}
+
+    def retire(self, handle: Handle) -> None:
+        """Cancel what is left of earlier generations."""
+        for row in rows_of(commands.queue.rows(0.0), handle["apply_id"]):
+            mark = parse_mark(row.comment)
+            old = mark is not None and mark.generation < handle["generation"]
+            if old and row.liveness is not Liveness.ENDED:
+                commands.run(["scancel", str(row.leader)])
+                commands.queue.wake()
+
     def _rows(self, handle: Handle, max_age_s: float | None) -> list[JobRow]:
         rows = commands.queue.rows(max_age_s)
         return rows_of(rows, handle["apply_id"], handle["generation"])
@@ -131,7 +168,14 @@ class SlurmBackend:
     def find(self, apply_id: str) -> Handle | None:
         """Look through the queue for the mark that the job carries."""
         rows = rows_of(commands.queue.rows(0.0), apply_id)
-        return make_handle(apply_id, jobs=[row.job_id for row in rows]) if rows else None
+        marks = [mark for row in rows if (mark := parse_mark(row.comment))]
+        if not marks:
+            return None
+        # The oldest that lives: the record may not have gone over to its follow-up yet.
+        alive = [row for row in rows if row.liveness is not Liveness.ENDED]
+        ages = [mark.generation for row in alive or rows if (mark := parse_mark(row.comment))]
+        jobs = [row.job_id for row in rows]
+        return make_handle(apply_id, jobs=jobs, generation=min(ages))
 
     def allocations(self) -> Mapping[str, str]:
         """Every job in the queue that carries our mark."""
@@ -188,7 +232,7 @@ class SlurmBackend:
     def admit(self, handle: Handle, hosts: Sequence[str]) -> None:
         """Let in hosts whose nodes do not see the job's folder, through Slurm itself."""
         places = [place for place in self._places(handle) if place.host in hosts and place.node]
-        waiting = [place for place in places if is_due(place, time.time())]
+        waiting = [place for place in places if is_silent(place, time.time())]
         if waiting:
             admit(Path(handle["folder"]), places, lambda place: str(_door(place)))
 

@@ -208,6 +208,7 @@ def make_invitation(submission: Submission, number: int) -> Mapping[str, Any]:
         "bells": submission.bells,
         "index_env": "SLURM_PROCID",
         "node_env": "SLURMD_NODENAME",
+        "restart_env": "SLURM_RESTART_COUNT",
         # When the lease is over the script ends by itself, unless its node was lost.
         "end": ["scancel", "$SLURM_JOB_ID"],
         "source": str(Path(__file__).parents[3]),

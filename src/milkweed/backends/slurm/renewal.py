@@ -1,0 +1,61 @@
+"""Follow-up allocations: asked for before a time limit is reached, under the same id, one generation later."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...errors import SpecError
+from ...plan import Renewal
+from ...status import Liveness
+from ...units import parse_duration
+from .text import JobRow, parse_mark
+
+BEFORE_LIMIT = "before time limit"
+SHORTEST_LEAD_S = 300.0
+LONGEST_LEAD_S = 3600.0
+
+
+def check_renew(renew: str | None) -> None:
+    """Refuse what says no time."""
+    if renew and renew != BEFORE_LIMIT:
+        try:
+            parse_duration(renew, field="renew")
+        except SpecError as error:
+            hint = f"write {BEFORE_LIMIT!r}, or how long before it: 30m"
+            raise SpecError(error.what, hint=hint) from None
+
+
+def lead_time_s(renew: str, limit_s: float) -> float:
+    """How long before the time limit a follow-up is due: a tenth of it, unless it was said."""
+    if renew != BEFORE_LIMIT:
+        return parse_duration(renew, field="renew")
+    return min(max(SHORTEST_LEAD_S, limit_s / 10), LONGEST_LEAD_S, limit_s / 2)
+
+
+def is_due(rows: Sequence[JobRow], renew: str | None) -> bool:
+    """Whether the first time limit of the running components is near."""
+    if not renew:
+        return False
+    for row in rows:
+        if row.liveness is Liveness.RUNNING and row.time_left_s is not None:
+            limit_s = (row.end or 0.0) - (row.start or 0.0)
+            if row.time_left_s <= lead_time_s(renew, max(limit_s, row.time_left_s)):
+                return True
+    return False
+
+
+def followers(rows: Sequence[JobRow], generation: int) -> list[JobRow]:
+    """The living jobs of later generations."""
+    found: list[JobRow] = []
+    for row in rows:
+        mark = parse_mark(row.comment)
+        if mark and mark.generation > generation and row.liveness is not Liveness.ENDED:
+            found.append(row)
+    return found
+
+
+def make_renewal(due: bool, following: bool, ready: bool) -> Renewal:  # noqa: FBT001  three answers, one word
+    """One word for how it stands."""
+    if following:
+        return Renewal.READY if ready else Renewal.WAITING
+    return Renewal.DUE if due else Renewal.NONE

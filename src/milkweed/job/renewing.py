@@ -1,0 +1,47 @@
+"""Asking for a follow-up allocation in time, while a program runs."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from ..errors import MilkweedError
+from ..plan import Action, Plan
+from .watch import say
+
+CHECK_S = 30.0
+"""How often the time that is left is looked at."""
+
+
+class Renewer:
+    """A thread that carries out a plan to renew, and no other, as soon as there is one."""
+
+    def __init__(
+        self,
+        name: str,
+        plan: Callable[[], Plan],
+        carry_out: Callable[[Plan], object],
+    ) -> None:
+        self._name = name
+        self._plan = plan
+        self._carry_out = carry_out
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="milkweed-renewer", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._stop.wait(CHECK_S):
+            try:
+                self._check()
+            except MilkweedError as error:
+                say(f"job {self._name!r} could not be renewed yet: {error.what}")
+
+    def _check(self) -> None:
+        plan = self._plan()
+        if plan.action is Action.RENEW:
+            self._carry_out(plan)
+            say(f"a follow-up of job {self._name!r} was asked for: {'; '.join(plan.reasons)}")
+
+    def stop(self) -> None:
+        """The program is done with the job."""
+        self._stop.set()

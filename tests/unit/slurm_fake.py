@@ -1,0 +1,208 @@
+"""A Slurm that prints what it was told to: small programs on PATH, which write down how they were called."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from milkweed.backends.slurm.nodes import NodeRow
+from milkweed.backends.slurm.places import PartData
+from milkweed.backends.slurm.text import JobRow, Mark, render_mark
+
+COMMANDS = ("sbatch", "squeue", "sinfo", "scontrol", "scancel", "sacct", "srun")
+APPLY_ID = "11111111-2222-4333-8444-555555555555"
+
+# Each call is one record in `calls`; `NAME.then` is what else happens when it is called.
+PROGRAM = """#!/bin/sh
+home='{home}'
+{{ printf '%s\\037' {name} "$@"; printf '\\036'; }} >>"$home/calls"
+[ -f "$home/{name}.stdin" ] && cat >"$home/{name}.stdin"
+env | sort >"$home/{name}.env"
+pwd >"$home/{name}.cwd"
+[ -f "$home/{name}.then" ] && . "$home/{name}.then"
+cat "$home/{name}.out"
+cat "$home/{name}.err" >&2
+exit "$(cat "$home/{name}.code")"
+"""
+
+
+class FakeSlurm:
+    """What each command prints and was asked; until told otherwise all print nothing and succeed."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.bin = home / "bin"
+        self.bin.mkdir(parents=True)
+        for name in COMMANDS:
+            program = self.bin / name
+            program.write_text(PROGRAM.format(home=home, name=name))
+            program.chmod(0o755)
+            self.answer(name)
+        (home / "sbatch.stdin").touch()
+
+    def answer(self, name: str, out: str = "", *, err: str = "", code: int = 0) -> None:
+        """From now on a command prints this."""
+        (self.home / f"{name}.out").write_text(out)
+        (self.home / f"{name}.err").write_text(err)
+        (self.home / f"{name}.code").write_text(str(code))
+
+    def then(self, name: str, script: str) -> None:
+        """Run a piece of shell whenever the command is called, before it prints; `$home` is our folder."""
+        (self.home / f"{name}.then").write_text(script)
+
+    def remove(self, name: str) -> None:
+        """The command is not installed."""
+        (self.bin / name).unlink()
+
+    def be_away(self) -> None:
+        """No command reaches the controller."""
+        for name in COMMANDS:
+            words = "Unable to contact slurm controller (connect failure)"
+            self.answer(name, err=f"slurm_load_jobs error: {words}\n", code=1)
+
+    def nodes(self, *names: str, partition: str = "debug*", address: str = "", **more: str) -> None:
+        """The cluster has these nodes."""
+        self.answer("sinfo", render_nodes(*names, partition=partition, address=address, **more))
+
+    def jobs(self, *rows: str) -> None:
+        """The queue has these jobs, as `line` writes them."""
+        self.answer("squeue", "".join(rows))
+
+    @property
+    def calls(self) -> list[list[str]]:
+        """Every call so far: the command and its arguments."""
+        path = self.home / "calls"
+        text = path.read_text() if path.exists() else ""
+        return [record.split("\037")[:-1] for record in text.split("\036")[:-1]]
+
+    def called(self, name: str) -> list[list[str]]:
+        """The arguments of every call of one command."""
+        return [arguments for command, *arguments in self.calls if command == name]
+
+    @property
+    def script(self) -> str:
+        """What sbatch read last."""
+        return (self.home / "sbatch.stdin").read_text()
+
+    def environment(self, name: str) -> dict[str, str]:
+        """The variables that a command saw last."""
+        lines = (self.home / f"{name}.env").read_text().splitlines()
+        return dict(line.split("=", 1) for line in lines if "=" in line)
+
+    def folder(self, name: str) -> str:
+        """Where a command ran last."""
+        return (self.home / f"{name}.cwd").read_text().rstrip("\n")
+
+
+def render_nodes(*names: str, partition: str = "debug*", address: str = "", **more: str) -> str:
+    """What `sinfo` prints for nodes that are alike."""
+    said = {"state": "idle", "cpus": "4", "memory": "2000", "gres": "(null)", "reason": "none"}
+    said |= {"up": "up", "limit": "infinite", "features": "(null)", **more}
+    return "".join(
+        f"node|{name}|{name}|{address or name}|{partition}|{said['up']}|{said['limit']}|1-infinite|"
+        f"{said['state']}|{said['cpus']}|{said['memory']}|{said['gres']}|{said['features']}|"
+        f"{said['reason']}|end\n"
+        for name in names
+    )
+
+
+def line(
+    job_id: int = 7,
+    *,
+    state: str = "RUNNING",
+    nodes: str = "",
+    apply_id: str = APPLY_ID,
+    generation: int = 0,
+    component: int = 0,
+    number: str = "",
+    reason: str = "None",
+    left: str = "1:00:00",
+    start: str = "N/A",
+    comment: str = "",
+) -> str:
+    """A job as `squeue` prints it, with our mark."""
+    mark = comment or render_mark(Mark(apply_id, generation, component, "demo"))
+    return (
+        f"job|{number or job_id}|{job_id}|{state}|{nodes}|n/a|{start}|N/A|{left}|{reason}|{mark}|"
+        "demo|end\n"
+    )
+
+
+def shown(job_id: int = 7, *, state: str = "COMPLETED", code: str = "0:0", **more: str) -> str:
+    """A job as `scontrol show job -o` prints it."""
+    reason = more.get("reason", "None")
+    return (
+        f"JobId={job_id} JobName=demo UserId=ann(1000) GroupId=ann(1000) MCS_label=N/A "
+        f"JobState={state} Reason={reason} Dependency=(null) Requeue=1 Restarts=0 BatchFlag=1 "
+        f"ExitCode={code} RunTime=00:00:06 TimeLimit=01:00:00 StartTime=2026-11-16T03:56:08 "
+        "EndTime=2026-11-16T03:56:14 Partition=debug NodeList=n1 BatchHost=n1 "
+        "Command=(null) WorkDir=/ StdErr=/dev/null StdIn=/dev/null StdOut=/dev/null Power= \n"
+    )
+
+
+def row(**more: Any) -> JobRow:
+    """A job as a value; `component` and `generation` stand in its mark."""
+    mark = Mark(APPLY_ID, more.pop("generation", 0), more.pop("component", 0), "demo")
+    said: dict[str, Any] = {
+        "job_id": 7,
+        "leader": 7,
+        "offset": None,
+        "state": "RUNNING",
+        "nodes": (),
+        "batch_host": "",
+        "start": None,
+        "end": None,
+        "time_left_s": None,
+        "reason": "",
+        "comment": render_mark(mark),
+        "name": "demo",
+    }
+    return JobRow(**{**said, **more})
+
+
+def node(name: str, **more: Any) -> NodeRow:
+    """A node as a value."""
+    said: dict[str, Any] = {
+        "name": name,
+        "hostname": name,
+        "address": name,
+        "partition": "debug",
+        "partition_up": True,
+        "default": True,
+        "max_time_s": None,
+        "min_nodes": 1,
+        "max_nodes": None,
+        "state": "idle",
+        "cpus": 4,
+        "memory_mb": 2000,
+        "gpus": 0,
+        "gres": "",
+        "features": (),
+        "reason": "",
+    }
+    return NodeRow(**{**said, **more})
+
+
+def part(*hosts: str, number: str = "0.0", **more: Any) -> PartData:
+    """A part's file with these hosts (`w/0`), as far as mapping hosts to nodes needs it."""
+    names = [host.rpartition("/") for host in hosts]
+    said: dict[str, Any] = {
+        "apply_id": APPLY_ID,
+        "part": number,
+        "hosts": [{"mesh": mesh, "rank": int(rank), "env": {}} for mesh, _, rank in names],
+        "released": [],
+        "addresses": {},
+        "logs": "/nowhere/logs",
+        "record_folder": "/nowhere",
+        "port": 22222,
+        "keep": True,
+        "first": number.endswith(".0"),
+    }
+    return {**said, **more}
+
+
+def save_part_file(folder: Path, data: PartData) -> None:
+    """Write a part's file where the backend looks for it."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    (folder / f"part-{data['part']}.json").write_text(json.dumps(data))

@@ -1,0 +1,353 @@
+"""The batch script as a shell reads it: whatever is in a path, each word arrives as it was given."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from base64 import b64decode, b64encode
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from milkweed.backends.slurm.script import (
+    EXIT_NOT_SHARED,
+    LOADER,
+    Submission,
+    pack_worker,
+    render_script,
+)
+from milkweed.backends.slurm.shape import Part, Shape
+from unit.slurm_fake import APPLY_ID
+
+# Writes down its arguments and what it reads, one file a component.
+SRUN = """#!/bin/sh
+at=$(mktemp "$RECORDS/srun.XXXXXX")
+printf '%s\\0' "$@" >"$at.argv"
+cat >"$at.stdin"
+env >"$at.env"
+echo "said by srun"
+exit "${SRUN_CODE:-0}"
+"""
+HOSTILE = [
+    "with space",
+    "it's",
+    'say "hi"',
+    "$(touch pwned)",
+    "`touch pwned`",
+    "$HOME",
+    "a;touch pwned;",
+    "a&touch pwned",
+    "a|touch pwned",
+    "two\nlines",
+    "MILKWEED_INVITATION",
+    "\nMILKWEED_INVITATION\ntouch pwned\n",
+    "back\\slash\\n",
+    "*?[a]",
+    "-rf",
+    "mílkweed 蝶",
+    "#hash",
+    "!bang",
+    "\t tab",
+    "~",
+]
+PART = Part(shape=Shape(), hosts=(("w", 0), ("w", 1)))
+
+
+class Node:
+    """The node that a batch script runs on."""
+
+    def __init__(self, root: Path) -> None:
+        self.records = root / "records"
+        self.work = root / "cwd"
+        self.tmp = root / "tmp"
+        self.bin = root / "bin"
+        for folder in (self.records, self.work, self.tmp, self.bin):
+            folder.mkdir()
+        srun = self.bin / "srun"
+        srun.write_text(SRUN)
+        srun.chmod(0o755)
+
+    def run(self, made: Submission, **env: str) -> subprocess.CompletedProcess[bytes]:
+        """Run the script as Slurm would: by its first line, from the working folder."""
+        return subprocess.run(
+            ["/bin/sh"],
+            input=render_script(made).encode(),
+            cwd=self.work,
+            env={
+                "PATH": f"{self.bin}:/usr/bin:/bin",
+                "RECORDS": str(self.records),
+                "TMPDIR": str(self.tmp),
+                "SLURM_JOB_NUM_NODES": "2",
+                "SLURM_JOB_NUM_NODES_HET_GROUP_0": "2",
+                "SLURM_JOB_NUM_NODES_HET_GROUP_1": "3",
+                **env,
+            },
+            capture_output=True,
+            check=False,
+        )
+
+    @property
+    def steps(self) -> list[list[str]]:
+        """The arguments of each srun, by component."""
+        found = [path.read_bytes().decode() for path in self.records.glob("*.argv")]
+        return sorted(text.split("\0")[:-1] for text in found)
+
+    @property
+    def invitations(self) -> list[dict[str, Any]]:
+        """What each srun read, by component."""
+        found = [json.loads(path.read_bytes()) for path in self.records.glob("*.stdin")]
+        return sorted(found, key=lambda each: str(each["part"]))
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Node:
+    return Node(tmp_path)
+
+
+def make(root: Path, name: str = "plain", **more: Any) -> Submission:
+    """A submission whose folders have that name somewhere."""
+    folders = {key: root / key / name.strip("/") for key in ("folder", "logs", "project")}
+    for folder in folders.values():
+        folder.mkdir(parents=True, exist_ok=True)
+    said: dict[str, Any] = {
+        "apply_id": APPLY_ID,
+        "name": "demo",
+        "generation": 0,
+        "first": 0,
+        "parts": (PART,),
+        "folder": str(folders["folder"]),
+        "logs": str(folders["logs"]),
+        "cwd": str(folders["project"]),
+    }
+    return Submission(**{**said, **more})
+
+
+def pwned(root: Path) -> list[Path]:
+    return list(root.rglob("pwned"))
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_keepers_are_started_whatever_the_paths_are(node: Node, tmp_path: Path, name: str) -> None:
+    """Folders, logs and Python with any name: srun gets its words, the keeper its invitation, and no more."""
+    made = make(tmp_path, name, python=f"/usr/{name}/python")
+    done = node.run(made)
+    assert (done.returncode, done.stderr) == (0, b"")
+    [words] = node.steps
+    assert words[-3:] == [f"/usr/{name}/python", "-c", LOADER]
+    assert node.invitations[0]["folder"] == made.folder
+    assert Path(made.logs, "part-0.0.log").read_text() == "said by srun\n"
+    assert pwned(tmp_path) == []
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_batch_client_gets_its_words(node: Node, tmp_path: Path, name: str) -> None:
+    """Command line, working folder, record and exit code of a batch client, whatever their names are."""
+    program = (
+        "import json, os, sys; "
+        "print(json.dumps([sys.argv[1:], os.getcwd(), os.environ['MILKWEED_STATE']])); sys.exit(7)"
+    )
+    client = (sys.executable, "-I", "-c", program, name, "", "last")
+    made = make(tmp_path, name, client=client, state_path=f"/state/{name}.json")
+    done = node.run(made)
+    assert (done.returncode, done.stderr) == (7, b"")
+    said = json.loads(Path(made.logs, "client.log").read_text())
+    assert said == [[name, "", "last"], made.cwd, f"/state/{name}.json"]
+    assert Path(made.folder, "exit").read_text() == "7\n"
+    assert pwned(tmp_path) == []
+
+
+def test_two_components_are_two_steps(node: Node, tmp_path: Path) -> None:
+    """Each component has a step of its own, of the size that Slurm gave it, and its own log."""
+    made = make(tmp_path, parts=(PART, PART), first=2)
+    assert node.run(made).returncode == 0
+    assert [words[:4] for words in node.steps] == [
+        ["--het-group=0", "--no-kill", "--nodes=2", "--ntasks=2"],
+        ["--het-group=1", "--no-kill", "--nodes=3", "--ntasks=3"],
+    ]
+    assert [each["part"] for each in node.invitations] == ["0.2", "0.3"]
+    logs = sorted(path.name for path in Path(made.logs).iterdir())
+    assert logs == ["part-0.2.log", "part-0.3.log"]
+
+
+def test_the_size_is_the_one_the_job_has_now(node: Node, tmp_path: Path) -> None:
+    """A job that starts again with fewer nodes starts as many keepers."""
+    node.run(make(tmp_path), SLURM_JOB_NUM_NODES="1")
+    assert {"--nodes=1", "--ntasks=1"} <= set(node.steps[0])
+
+
+def test_keepers_that_fail_fail_the_job(node: Node, tmp_path: Path) -> None:
+    """When no keeper could start, the job's exit code is not 0."""
+    assert node.run(make(tmp_path), SRUN_CODE="3").returncode == 3
+
+
+def test_a_failed_component_fails_the_job(node: Node, tmp_path: Path) -> None:
+    """All components are waited for, and one that failed is not hidden by one that did not."""
+    (node.bin / "srun").write_text(
+        SRUN.replace('exit "${SRUN_CODE:-0}"', 'case "$*" in *het-group=0*) exit 5;; esac; exit 0')
+    )
+    assert node.run(make(tmp_path, parts=(PART, PART))).returncode == 5
+
+
+def test_settings_of_the_batch_step_do_not_reach_the_keepers(node: Node, tmp_path: Path) -> None:
+    """What would shape the step in another way is taken out of its environment; the rest stays."""
+    node.run(
+        make(tmp_path), SLURM_CPUS_PER_TASK="9", SLURM_MEM_PER_NODE="1", SLURM_JOB_ID="42", MINE="1"
+    )
+    [path] = node.records.glob("*.env")
+    names = {text.partition("=")[0] for text in path.read_text().splitlines()}
+    assert not names & {"SLURM_CPUS_PER_TASK", "SLURM_MEM_PER_NODE"}
+    assert {"SLURM_JOB_ID", "MINE"} <= names
+
+
+def test_logs_that_this_node_cannot_write_go_to_a_private_folder(
+    node: Node, tmp_path: Path
+) -> None:
+    """A node without the folder for logs starts its keepers all the same."""
+    made = make(tmp_path, logs=str(tmp_path / "not here"))
+    assert node.run(made).returncode == 0
+    [log] = node.tmp.glob("*/part-0.0.log")
+    assert log.parent.stat().st_mode & 0o777 == 0o700
+    assert not Path(made.logs).exists()
+
+
+def test_logs_are_closed_to_others(node: Node, tmp_path: Path) -> None:
+    """What hosts print may be anything: only the owner reads it."""
+    made = make(tmp_path)
+    node.run(made)
+    assert Path(made.logs, "part-0.0.log").stat().st_mode & 0o777 == 0o600
+
+
+def test_an_old_exit_code_is_not_taken_for_a_new_one(node: Node, tmp_path: Path) -> None:
+    """A job that is put back into the queue forgets how its client ended before."""
+    made = make(tmp_path)
+    (Path(made.folder) / "exit").write_text("9\n")
+    node.run(made)
+    assert not (Path(made.folder) / "exit").exists()
+
+
+def test_a_batch_client_without_its_folder_says_so(node: Node, tmp_path: Path) -> None:
+    """Where the first node does not see the job's folder, a code of its own tells that."""
+    made = make(tmp_path, client=("touch", "pwned"), folder=str(tmp_path / "elsewhere"))
+    assert node.run(made).returncode == EXIT_NOT_SHARED
+    assert pwned(tmp_path) == []
+
+
+def test_a_batch_client_without_its_working_folder_is_not_run(node: Node, tmp_path: Path) -> None:
+    """A client is never run in another folder than the one it was applied from."""
+    made = make(tmp_path, client=("touch", "pwned"), cwd=str(tmp_path / "gone"))
+    assert node.run(made).returncode == 1
+    assert pwned(tmp_path) == []
+
+
+@pytest.mark.parametrize(("there", "expected"), [(True, "own"), (False, "python")])
+def test_the_clients_own_python_is_used_where_it_is(
+    node: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: bool, expected: str
+) -> None:
+    """`python` is the client's interpreter where the node has it, and the one on PATH elsewhere."""
+    own = tmp_path / "own"
+    monkeypatch.setattr(sys, "executable", str(own))
+    if there:
+        own.write_text("#!/bin/sh\n")
+        own.chmod(0o755)
+    node.run(make(tmp_path))
+    assert Path(node.steps[0][-3]).name == expected
+
+
+# The worker that comes along
+
+STUB = """
+def main(invitation):
+    print("invited", invitation["part"])
+    return 3
+"""
+
+
+def load(invitation: dict[str, Any], tmp: Path) -> subprocess.CompletedProcess[str]:
+    """Run the loader as a task of Slurm, in a Python that knows nothing of milkweed."""
+    return subprocess.run(
+        [sys.executable, "-I", "-S", "-c", LOADER],
+        input=json.dumps(invitation),
+        env={**os.environ, "TMPDIR": str(tmp)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
+def test_the_worker_of_the_client_is_used_where_it_is_seen(tmp_path: Path) -> None:
+    """On a shared file system the very source of the client runs, and nothing is unpacked."""
+    package = tmp_path / "src" / "milkweed" / "worker"
+    package.mkdir(parents=True)
+    (package.parent / "__init__.py").touch()
+    (package / "__init__.py").touch()
+    (package / "remote.py").write_text(STUB + "\nimport sys; sys.stdout.reconfigure(line_buffering=True)")
+    tmp = tmp_path / "tmp"
+    tmp.mkdir()
+    done = load({"source": str(tmp_path / "src"), "worker": "", "part": "0.0"}, tmp)
+    assert (done.returncode, done.stdout) == (3, "invited 0.0\n"), done.stderr
+    assert list(tmp.iterdir()) == []
+
+
+def test_the_packed_worker_runs_where_nothing_is_seen(tmp_path: Path) -> None:
+    """From the copy alone, without site packages: the worker takes the invitation, and gets as far as its place."""
+    invitation = {"source": "/nowhere", "worker": pack_worker(), "index_env": "NO_SUCH_VARIABLE"}
+    done = load(invitation, tmp_path)
+    assert "KeyError: 'NO_SUCH_VARIABLE'" in done.stderr
+    assert ".zip/milkweed/worker/remote.py" in done.stderr
+
+
+def test_the_copy_on_a_host_is_private(tmp_path: Path) -> None:
+    """Nobody else can change what a host is about to run."""
+    load({"source": "/nowhere", "worker": pack_worker(), "index_env": "X"}, tmp_path)
+    assert {path.stat().st_mode & 0o777 for path in tmp_path.glob("*.zip")} <= {0o600}
+
+
+def test_the_copy_on_a_host_goes_with_the_host(tmp_path: Path) -> None:
+    """When a keeper has ended, nothing of it is left on its machine."""
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        for name in ("milkweed/__init__.py", "milkweed/worker/__init__.py"):
+            archive.writestr(name, "")
+        archive.writestr("milkweed/worker/remote.py", STUB)
+    worker = b64encode(packed.getvalue()).decode()
+    assert load({"source": "/nowhere", "worker": worker, "part": "0.0"}, tmp_path).returncode == 3
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_packed_worker_needs_nothing_else(tmp_path: Path) -> None:
+    """Every module of the worker is imported from the copy by a bare Python; nothing else of milkweed is."""
+    archive = tmp_path / "worker.zip"
+    archive.write_bytes(b64decode(pack_worker()))
+    program = (
+        f"import sys; sys.path.insert(0, {str(archive)!r}); import milkweed.worker.remote; "
+        "print(*sorted(name for name in sys.modules if name.startswith('milkweed')))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", program], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    names = done.stdout.split()
+    assert "milkweed.worker.keeper" in names
+    assert not [name for name in names if not name.startswith(("milkweed.worker", "milkweed.id"))][1:]
+
+
+def test_the_packed_worker_has_only_source() -> None:
+    """What travels with every job is the worker's own source, and small enough for Slurm's limit on scripts."""
+    with zipfile.ZipFile(io.BytesIO(b64decode(pack_worker()))) as archive:
+        names = archive.namelist()
+    assert {"milkweed/__init__.py", "milkweed/identity.py", "milkweed/worker/remote.py"} <= set(names)
+    assert all(name.endswith(".py") for name in names)
+    assert len(names) == len(set(names))
+    assert len(render_script(make_bare())) < 1_000_000
+
+
+def make_bare() -> Submission:
+    return Submission(
+        apply_id=APPLY_ID, name="x", generation=0, first=0, parts=(PART,), folder="/f", logs="/l"
+    )
