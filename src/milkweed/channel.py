@@ -21,6 +21,7 @@ from .worker import tls, wire
 
 HOST_PATIENCE_S = 6
 """How long a host may be silent before its connection counts as broken."""
+HANDSHAKE_TIMEOUT_S = 2.0
 _CHUNK_BYTES = 256 * 1024
 
 
@@ -155,7 +156,12 @@ def open_tls(host: str, port: int, folder: str, timeout_s: float) -> Secure:
     try:
         tls.keep_alive(made, patience_s=HOST_PATIENCE_S)
         channel = Secure(made, _context(folder), host)
-        channel.shake_hands()
+        made.settimeout(min(timeout_s, HANDSHAKE_TIMEOUT_S))
+        try:
+            channel.shake_hands()
+        except TimeoutError as error:
+            raise ssl.SSLError("whoever listens there does not speak TLS") from error
+        made.settimeout(timeout_s)
     except (OSError, ValueError):
         made.close()
         raise

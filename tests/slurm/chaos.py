@@ -457,6 +457,7 @@ def stop_controller(world: World) -> bool:
     if not world.away:
         world.say("the controller stops")
         insist(world.lab.stop_controller)
+        time.sleep(0.3)  # what was read before is a fifth of a second old at most
         world.away = True
         return True
     return False

@@ -62,6 +62,11 @@ class Lab:
         """Run a command on a node, which must be up."""
         return _script("node.sh", "exec", str(i), *argv, check=check)
 
+    def start_on_node(self, i: int, *argv: str) -> subprocess.Popen[bytes]:
+        """Start a command on a node and leave it running."""
+        command = _outside("node.sh", "exec", str(i), *argv)
+        return subprocess.Popen(command, stdin=subprocess.DEVNULL)
+
     # Faults of nodes
 
     def kill_node(self, i: int) -> None:
@@ -222,17 +227,13 @@ def _run(argv: tuple[str, ...], check: bool) -> Done:
 
 
 def _script(name: str, *args: str, check: bool = True) -> Done:
-    outside = (
-        "nsenter",
-        "-t",
-        os.environ["MILKWEED_SLURM_LAB_OUTSIDE"],
-        "-m",
-        "-u",
-        "-n",
-        "-r",
-        "-w",
-    )
-    return _run((*outside, "--", str(SCRIPTS / name), *args), check)
+    return _run(_outside(name, *args), check)
+
+
+def _outside(name: str, *args: str) -> tuple[str, ...]:
+    """The command that runs a script of the lab outside of the login node's namespaces."""
+    pid = os.environ["MILKWEED_SLURM_LAB_OUTSIDE"]
+    return ("nsenter", "-t", pid, "-m", "-u", "-n", "-r", "-w", "--", str(SCRIPTS / name), *args)
 
 
 def _wait(

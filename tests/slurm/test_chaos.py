@@ -39,6 +39,7 @@ SEED = int(os.environ.get("MILKWEED_CHAOS_SEED", "0")) or random.randrange(1, 1_
 AGREE_S = 15.0
 """How long milkweed and Slurm may differ while things change."""
 READ_LIMIT_S = 90.0
+SETTLE_S = 180.0
 LEAK_S = 30.0
 """How long a job that nobody lists may live: its hosts see that their folder is gone, and end."""
 NODES_OWN = frozenset({"tini", "slurmd", "ps"})
@@ -250,7 +251,7 @@ def judge(world: World, program: Program) -> str:
     if -code in program.signalled and code != -signal.SIGINT:
         return signal.Signals(-code).name
     last = last_error(text)
-    if "Exception in thread" in text or "Exception ignored" in text:
+    if ("Exception in thread" in text or "Exception ignored" in text) and not program.signalled:
         world.blame(f"a thread of {program.log.stem} failed:\n{tail(program, 60)}")
     if code == 0:
         return "done"
@@ -317,8 +318,17 @@ def wait_for_programs(world: World) -> None:
     check(world)
 
 
+def wait_settled(world: World) -> None:
+    """Slurm may take its time to end what ran on nodes that were lost."""
+    deadline_s = time.monotonic() + SETTLE_S
+    while any(row.state == "COMPLETING" for row in world.rows()) and time.monotonic() < deadline_s:
+        check(world)
+        time.sleep(1)
+
+
 def use_once_more(world: World) -> None:
     """With everything whole again, every job can be used."""
+    wait_settled(world)
     for job in world.jobs:
         code = DECLARE + CLIENT
         program = world.start(job, "last", code, on_change="replace")

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from ..option_tables import SLURM_OPTIONS
 from ..options import check_options
-from ..spec import JobSpec, Lifetime, Resources, make_meshes
+from ..spec import JobSpec, Lifetime, MeshSpec, Resources, make_meshes
 from .base import JobTrait
 
 
@@ -51,6 +52,36 @@ class SlurmJob(JobTrait):
         on_interrupt: str = "ask",
         on_change: str | None = None,
     ) -> None:
+        """Declare the job; nothing is asked of Slurm yet.
+
+        Args:
+            meshes: how many hosts each mesh has; a host is a node, or a share of one.
+            python_exe: the Python of the hosts; `python` is this very one where a node has it.
+            slurm_args: more options of sbatch, as they are.
+            monarch_port: the first of the 64 ports that hosts listen on.
+            job_name: the job's name in Slurm and in `milkweed ls`.
+            ntasks_per_node: how many tasks each host's share of CPUs is counted as.
+            time_limit: as Slurm writes it (`90`, `1:30:00`, `2-12`), or `90m`, `12h`.
+            partition: the partition; else the cluster's default one.
+            log_dir: where the hosts' logs are kept, in a folder for each allocation; else they go with it.
+            exclusive: share nodes with no other job.
+            gpus_per_node: GPUs of each host.
+            cpus_per_task: CPUs of each task.
+            mem: memory of each host, as Slurm writes it.
+            job_start_timeout: how many seconds `state()` waits; the job stays in the queue.
+            account: the account to charge.
+            qos: the quality of service.
+            constraint: features that every node must have.
+            env: variables for all hosts, or one mapping per mesh name.
+            resources: what each host of a mesh needs, where meshes differ.
+            mesh_options: partition, constraint and the like, where meshes differ.
+            survive_node_failure: keep the other hosts when a node fails.
+            idle_timeout_s: recorded hosts end when nobody was connected for this long.
+            stream_logs: print what actors print.
+            renew: ask for a follow-up job in time: `before time limit`, or `30m` before it.
+            on_interrupt: what Ctrl-C does with a job in the queue: ask, keep or cancel.
+            on_change: what to do with an allocation that differs: ask, replace or new.
+        """
         said = {
             "python_exe": python_exe,
             "slurm_args": list(slurm_args) or None,
@@ -85,3 +116,21 @@ class SlurmJob(JobTrait):
             ),
             on_change=on_change,
         )
+
+    def add_mesh(self, name: str, num_nodes: int) -> None:
+        """Declare one more mesh; an allocation that exists is not changed by that, but shown to differ."""
+        spec = self.spec
+        mesh = MeshSpec(name=name, hosts=num_nodes)
+        self._spec = replace(spec, meshes=(*spec.meshes, mesh))
+
+    def share_node(self, tasks_per_node: int, gpus_per_task: int, partition: str) -> None:
+        """Share nodes with other jobs: ask for as much of each node's CPUs and memory as of its GPUs."""
+        from ..backends.slurm.commands import load_nodes
+        from ..backends.slurm.sharing import make_share
+
+        share = make_share(
+            load_nodes(), partition=partition, tasks=tasks_per_node, gpus_per_task=gpus_per_task
+        )
+        spec = self.spec
+        options, _client = check_options(SLURM_OPTIONS, {**spec.options, **share}, where="slurm")
+        self._spec = replace(spec, options=options)

@@ -1,0 +1,408 @@
+"""Hosts from Slurm, compared with the engine's own job layer, alternating in one run.
+
+    python bench/slurm.py [--hosts 3,32] [--repeat N] [--only start|reconnect|queries|cancelled]
+
+Starts a Slurm 24.11 for each number of hosts (tests/labs; the peer needs this version) and runs both sides'
+programs on its login node. Every row is a ratio of medians. Exits with 1 when a limit is missed, and with 0
+when no such cluster can run here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib.util
+import json
+import os
+import random
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import NamedTuple
+
+from startup import OURS, PEER, count, median, print_row
+
+HERE = Path(__file__).resolve()
+PROGRAMS = HERE.parent / "programs" / "slurm.py"
+WITH = HERE.parents[1] / "tests" / "labs" / "slurm" / "with.sh"
+INSIDE, MISSING = "MILKWEED_SLURM_LAB", "MILKWEED_SLURM_LAB_MISSING"
+EXIT_MISSING = 77
+
+TIMEOUT_S = 300
+CLEAR_TIMEOUT_S = 60
+PHASE_S = 3.0
+"""Programs start this much later or less: neither side knows when Slurm looks at its queue."""
+BEYOND_LIMIT_S = 1.0
+LARGE, LARGE_RATIO = 32, 1.5
+SHARE_LIMIT = 0.05
+ROWS = ("start", "reconnect", "queries", "cancelled")
+
+QUERIES = ("squeue", "sinfo", "scontrol", "sacct")
+WRAPPED = (*QUERIES, "sbatch")
+ALONE_S, TOGETHER_S, LATE_S, HOUR_S = 60.0, 90.0, 45.0, 3600.0
+JOBS = 100
+
+Result = dict[str, float]
+Found = dict[str, list[Result]]
+
+
+class Asked(NamedTuple):
+    """One command of Slurm that a program ran."""
+
+    at_s: float
+    command: str
+    argument: str
+
+
+class Limits:
+    """What was missed."""
+
+    def __init__(self) -> None:
+        self.missed: list[str] = []
+
+    def check(self, what: str, *, kept: bool) -> None:
+        """Note a limit that was not kept."""
+        if not kept:
+            self.missed.append(what)
+
+
+# Outside: a cluster for each number of hosts
+
+
+def main() -> int:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--hosts", default=f"3,{LARGE}", help="numbers of hosts: 3,32")
+    parser.add_argument("--repeat", type=int, help="default: 5 for 3 hosts, 3 for 32")
+    parser.add_argument("--only", choices=ROWS, help="some rows only")
+    options = parser.parse_args()
+    sizes = [int(size) for size in options.hosts.split(",")]
+    if os.environ.get(MISSING):
+        print(f"\nnot measured: {os.environ[MISSING]}", flush=True)
+        return EXIT_MISSING
+    if os.environ.get(INSIDE):
+        return measure(sizes, options.repeat, [options.only] if options.only else ROWS)
+    print(f"| what | {PEER} takes | {OURS} | {PEER} |\n|---|---|---|---|", flush=True)
+    codes: list[int] = []
+    for hosts in sizes:
+        codes.append(run_lab(hosts, options.repeat, options.only))
+        if codes[-1] == EXIT_MISSING:
+            return 0
+    return next(filter(None, codes), 0)
+
+
+def run_lab(hosts: int, repeat: int | None, only: str | None) -> int:
+    """Measure on the login node of a cluster of its own; its nodes may be slow, and are not lost for that."""
+    env = {**os.environ, "VER": "24", "SLURMD_TIMEOUT": "60", "MESSAGE_TIMEOUT": "20"}
+    argv = [str(WITH), str(max(4, hosts)), "--", sys.executable, str(HERE), "--hosts", str(hosts)]
+    argv += ["--repeat", str(repeat)] if repeat else []
+    argv += ["--only", only] if only else []
+    lab = subprocess.Popen(argv, env=env)
+    try:
+        return lab.wait()
+    except KeyboardInterrupt:
+        lab.wait()  # it takes its cluster down
+        raise
+
+
+# Inside: on the login node
+
+
+def measure(sizes: Sequence[int], repeat: int | None, rows: Sequence[str]) -> int:
+    """Measure every row; 1 when a limit is missed."""
+    limits = Limits()
+    prepare()
+    for hosts in sizes:
+        if {"start", "reconnect"}.intersection(rows):
+            found = alternate(hosts, repeat or (5 if hosts < LARGE else 3), "reconnect" in rows)
+            if "start" in rows:
+                compare_start(hosts, found, limits)
+            if "reconnect" in rows:
+                compare_reconnect(hosts, found, limits)
+        if hosts < LARGE and "queries" in rows:
+            compare_queries(limits)
+        if hosts < LARGE and "cancelled" in rows:
+            compare_cancelled(hosts)
+    for what in limits.missed:
+        print(f"missed: {what}", flush=True)
+    return int(bool(limits.missed))
+
+
+def prepare() -> None:
+    """Byte code for both sides, and the engine in memory."""
+    places: list[str] = []
+    for name in ("milkweed", "monarch"):
+        spec = importlib.util.find_spec(name)
+        places += list(spec.submodule_search_locations or ()) if spec else []
+    subprocess.run([sys.executable, "-m", "compileall", "-q", *places], check=True)
+    warm = "import milkweed.job, monarch.job, monarch.actor"
+    subprocess.run([sys.executable, "-c", warm], env=environment(Path("/")), check=True)
+
+
+def run_folder() -> Path:
+    """The folder of the cluster, which every node sees."""
+    return Path(os.environ["SLURM_CONF"]).parent
+
+
+@contextlib.contextmanager
+def fresh_folder() -> Iterator[Path]:
+    """A folder without any record, that every node sees; afterwards the cluster is empty again."""
+    shared = run_folder() / "shared"
+    shared.mkdir(exist_ok=True)
+    folder = Path(tempfile.mkdtemp(dir=shared))
+    try:
+        yield folder
+    finally:
+        clear()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """What programs see: records of their own, and byte code."""
+    kept = {key: text for key, text in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
+    return {**kept, "MILKWEED_HOME": str(folder / "home")}
+
+
+def start(who: str, what: str, number: int, folder: Path, **env: str) -> subprocess.Popen[str]:
+    """Start a program; what it says to a person is in a file."""
+    with (folder / f"{what}.err").open("w") as err:
+        return subprocess.Popen(
+            [sys.executable, str(PROGRAMS), who, what, str(number)],
+            cwd=folder,
+            env={**environment(folder), **env},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=err,
+            text=True,
+            start_new_session=True,
+        )
+
+
+def finish(program: subprocess.Popen[str], err: Path) -> Result:
+    """The result of a program."""
+    try:
+        out, _ = program.communicate(timeout=TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        program.kill()
+        out, _ = program.communicate()
+    for line in out.splitlines():
+        if line.startswith("RESULT "):
+            return json.loads(line.removeprefix("RESULT "))
+    said = err.read_text(errors="replace")[-4000:]
+    raise SystemExit(f"{program.args} failed with {program.returncode}:\n{out}\n{said}")
+
+
+def ask(*argv: str) -> str:
+    """Run a command of Slurm."""
+    return subprocess.run(argv, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def clear() -> None:
+    """End every job, and wait until every node is free."""
+    ask("scancel", f"--user={os.getuid()}")
+    deadline_s = time.monotonic() + CLEAR_TIMEOUT_S
+    while ask("squeue", "-h") or set(ask("sinfo", "-h", "-o", "%t").split()) != {"idle"}:
+        if time.monotonic() > deadline_s:
+            raise SystemExit(f"the cluster is not free:\n{ask('squeue')}\n{ask('sinfo')}")
+        time.sleep(0.2)
+    time.sleep(0.5)
+
+
+# Starting and reconnecting
+
+
+def alternate(hosts: int, repeat: int, reconnect: bool) -> Found:
+    """Run both sides in turn, the first one changing from round to round."""
+    found: Found = {OURS: [], PEER: []}
+    phase = random.Random(hosts)
+    for number in range(repeat):
+        for who in (OURS, PEER) if number % 2 == 0 else (PEER, OURS):
+            time.sleep(phase.uniform(0, PHASE_S))
+            with fresh_folder() as folder:
+                found[who].append(run_pair(who, hosts, folder, reconnect))
+    return found
+
+
+def run_pair(who: str, hosts: int, folder: Path, reconnect: bool) -> Result:
+    """A program that gets hosts, and then one that finds them there."""
+    log = run_folder() / "log" / "slurmctld.log"
+    offset = log.stat().st_size
+    result = finish(start(who, "start", hosts, folder), folder / "start.err")
+    result["delay"] = read_delay(log.read_bytes()[offset:].decode())
+    result["beyond"] = result["asked"] - result["delay"]
+    if reconnect:
+        second = finish(start(who, "connect", hosts, folder), folder / "connect.err")
+        result |= {f"again {key}": value for key, value in second.items()}
+        if len(ask("squeue", "-h", "-o", "%A").splitlines()) != 1:
+            raise SystemExit(f"{who} did not connect to the hosts that were there")
+    return result
+
+
+def read_delay(log: str) -> float:
+    """How long the only job of a log waited until Slurm gave it nodes."""
+    moments = [
+        datetime.fromisoformat(match[1])
+        for event in ("_slurm_rpc_submit_batch_job:", r"sched\S* (?:Allocate|_start_job: Started)")
+        if (match := re.search(rf"^\[(\S+)\] {event} JobId=\d+", log, re.MULTILINE))
+    ]
+    if len(moments) != 2:
+        raise SystemExit(f"no job in the log of slurmctld:\n{log}")
+    return (moments[1] - moments[0]).total_seconds()
+
+
+def compare(name: str, key: str, found: Found) -> float:
+    """One row; the ratio."""
+    ours_s, peer_s = median(found[OURS], key), median(found[PEER], key)
+    print_row(name, ours_s, peer_s)
+    return peer_s / ours_s
+
+
+def compare_start(hosts: int, found: Found, limits: Limits) -> None:
+    """First reply from all hosts, with and without the time that Slurm took to give nodes."""
+    shown = count(hosts)
+    compare(f"{shown}: program start → first reply", "program", found)
+    ratio = compare(f"{shown}: state() → first reply", "asked", found)
+    delays_s = [median(found[who], "delay") for who in (OURS, PEER)]
+    cells = " | ".join(f"{delay_s:.2f} s" for delay_s in delays_s)
+    print(f"| {shown}: of it Slurm's own delay | chance | {cells} |", flush=True)
+    compare(f"{shown}: beyond Slurm's delay", "beyond", found)
+    if hosts >= LARGE:
+        limits.check(f"{shown}: {ratio:.2f} of {LARGE_RATIO}", kept=ratio >= LARGE_RATIO)
+        return
+    limits.check(f"{shown}: slower than {PEER}", kept=ratio > 1)
+    beyond_s = median(found[OURS], "beyond")
+    limits.check(
+        f"{shown}: {beyond_s:.2f} s beyond Slurm's delay, limit {BEYOND_LIMIT_S:g} s",
+        kept=beyond_s <= BEYOND_LIMIT_S,
+    )
+
+
+def compare_reconnect(hosts: int, found: Found, limits: Limits) -> None:
+    """A second program connects to the hosts of a first one."""
+    for key, name in (("program", "program start"), ("asked", "state()")):
+        what = f"{count(hosts)}: reconnect, {name} → first reply"
+        limits.check(f"{what}: slower", kept=compare(what, f"again {key}", found) > 1)
+
+
+# Questions to the controller
+
+
+def compare_queries(limits: Limits) -> None:
+    """How often Slurm is asked about jobs that wait: one, and a hundred for an hour."""
+    ours, peer = (len(late(watch_pending(who, 1, ALONE_S), ALONE_S)) for who in (OURS, PEER))
+    print_count(f"1 job pending for {ALONE_S:g} s: questions to Slurm", ours, peer)
+    asked = watch_pending(OURS, JOBS, TOGETHER_S)
+    rate = len(late(asked, LATE_S)) / LATE_S
+    ours_hour = len([each for each in asked if is_query(each)]) + rate * (HOUR_S - TOGETHER_S)
+    peer_hour = peer / ALONE_S * JOBS * HOUR_S
+    what = f"{JOBS} jobs pending for an hour, from {TOGETHER_S:g} s of {OURS} and 1 job of {PEER}"
+    print_count(f"{what}: {ours_hour / peer_hour:.2%} of the questions", ours_hour, peer_hour)
+    limits.check(
+        f"{ours_hour / peer_hour:.1%} of the questions, limit {SHARE_LIMIT:.0%}",
+        kept=ours_hour / peer_hour <= SHARE_LIMIT,
+    )
+
+
+def print_count(name: str, ours: float, peer: float) -> None:
+    """One line of the table; the ratio is the result."""
+    print(f"| {name} | {peer / max(ours, 1):.1f} × | {ours:.0f} | {peer:.0f} |", flush=True)  # noqa: RUF001  a ratio's own sign
+
+
+def is_query(asked: Asked) -> bool:
+    return asked.command in QUERIES
+
+
+def is_submission(asked: Asked) -> bool:
+    return asked.command == "sbatch" and asked.argument != "--version"
+
+
+def late(asked: Sequence[Asked], seconds: float) -> list[Asked]:
+    """The questions of the last seconds of a wait."""
+    ended_s = asked[-1].at_s
+    return [each for each in asked if is_query(each) and each.at_s > ended_s - seconds]
+
+
+def watch_pending(who: str, jobs: int, seconds: float) -> list[Asked]:
+    """Every command of Slurm that a program runs until its last job has waited for so long."""
+    with fresh_folder() as folder:
+        log = folder / "asked"
+        log.touch()
+        path = f"{wrap_commands(folder / 'bin', log)}:{os.environ['PATH']}"
+        program = start(who, "pend", jobs, folder, PATH=path)
+        try:
+            wait_for(lambda: len(submissions(log)) == jobs, program)
+            ends_s = submissions(log)[-1].at_s + seconds
+            time.sleep(ends_s - time.time())
+            waiting = ask("squeue", "-h", "-t", "PENDING", "-o", "%A").split()
+            if len(waiting) != jobs or program.poll() is not None:
+                raise SystemExit(f"{who}: {len(waiting)} of {jobs} jobs wait")
+        finally:
+            program.kill()
+            program.wait()
+        asked = [each for each in read_asked(log) if each.at_s <= ends_s]
+        return [*asked, Asked(ends_s, "end", "")]
+
+
+def wait_for(true: Callable[[], bool], program: subprocess.Popen[str]) -> None:
+    """Wait for something that a program does."""
+    deadline_s = time.monotonic() + TIMEOUT_S
+    while not true():
+        if program.poll() is not None or time.monotonic() > deadline_s:
+            raise SystemExit(f"{program.args} does not go on")
+        time.sleep(0.5)
+
+
+def submissions(log: Path) -> list[Asked]:
+    return [each for each in read_asked(log) if is_submission(each)]
+
+
+def read_asked(log: Path) -> list[Asked]:
+    """What the wrapped commands wrote."""
+    lines = (line.split(" ") for line in log.read_text().splitlines())
+    return sorted(Asked(float(at_s), command, argument) for at_s, command, argument in lines)
+
+
+def wrap_commands(folder: Path, log: Path) -> Path:
+    """Commands that write down that they were run, and then are the real ones."""
+    folder.mkdir()
+    for name in WRAPPED:
+        real = shutil.which(name)
+        note = f'echo "$EPOCHREALTIME {name} ${{1:-}}" >>{log}'
+        wrapper = folder / name
+        wrapper.write_text(f'#!/bin/bash\n{note}\nexec {real} "$@"\n')
+        wrapper.chmod(0o755)
+    return folder
+
+
+# Faults
+
+
+def compare_cancelled(hosts: int) -> None:
+    """How long until a program knows that an administrator has cancelled its job."""
+    found: Found = {who: [run_cancelled(who, hosts)] for who in (OURS, PEER)}
+    compare(f"{count(hosts)}: job cancelled during a call → error", "reported", found)
+
+
+def run_cancelled(who: str, hosts: int) -> Result:
+    """Cancel the job of a program that waits for a reply; one that knows nothing gives up after 90 s."""
+    with fresh_folder() as folder:
+        program = start(who, "cancelled", hosts, folder)
+        assert program.stdout is not None
+        if not any(line.startswith("CALLING") for line in program.stdout):
+            finish(program, folder / "cancelled.err")
+        time.sleep(1)
+        began_s = time.monotonic()
+        ask("scancel", *ask("squeue", "-h", "-o", "%A").split())
+        result = finish(program, folder / "cancelled.err")
+        return {"reported": result["failed_at"] - began_s}
+
+
+if __name__ == "__main__":
+    sys.exit(main())
