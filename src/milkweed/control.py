@@ -86,7 +86,7 @@ class Connection:
             except ConnectionRefusedError as error:
                 seen = seen or str(error)
             except ssl.SSLError as error:
-                seen = f"port {port} is somebody else's: {error.reason or error}"
+                seen = f"port {port} is somebody else's: {getattr(error, 'reason', '') or error}"
             except OSError as error:
                 raise _unreachable(door, str(error)) from error
         raise _unreachable(door, seen)

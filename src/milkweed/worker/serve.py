@@ -64,7 +64,9 @@ def serve_host(host: Mapping[str, Any], ready_fd: int) -> int:
     os.umask(0o077)
     gc.disable()  # nothing made by imports is garbage; looking for some takes a tenth of the time
     try:
-        from monarch.actor import start_worker_loop_forever
+        # Private: `monarch.actor.start_worker_loop_forever` is this with a check of its arguments, and to import
+        # it takes as long as all the rest of starting a host. A test fails when the name moves.
+        from monarch._rust_bindings.monarch_hyperactor.bootstrap import start_worker_loop_forever
     except ImportError as error:
         raise SystemExit(
             f"the engine cannot be imported by {sys.executable}: {error}\n"
@@ -73,10 +75,10 @@ def serve_host(host: Mapping[str, Any], ready_fd: int) -> int:
 
     gc.enable()
     served, dialled = _choose_address(host)
-    future = start_worker_loop_forever(address=served, ca="trust_all_connections")
+    server = start_worker_loop_forever(served)
     os.write(ready_fd, json.dumps({"address": dialled}).encode())
     os.close(ready_fd)
-    future.get()
+    server.get(None)
     return 0
 
 
