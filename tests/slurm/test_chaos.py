@@ -39,6 +39,7 @@ SEED = int(os.environ.get("MILKWEED_CHAOS_SEED", "0")) or random.randrange(1, 1_
 AGREE_S = 15.0
 """How long milkweed and Slurm may differ while things change."""
 READ_LIMIT_S = 90.0
+READS_SHARE = 0.3
 SETTLE_S = 180.0
 LEAK_S = 30.0
 """How long a job that nobody lists may live: its hosts see that their folder is gone, and end."""
@@ -121,14 +122,15 @@ def check_end(world: World, tracked: Tracked) -> None:
 
 def check_statuses(world: World) -> None:
     """What milkweed says is what Slurm says; when Slurm says nothing, it is unknown."""
-    for job in world.jobs:
-        if world.away:
-            word = ask(world, job)
-            world.count("status", "asked while nobody answers")
-            if word not in {"unknown", ""}:
-                world.blame(f"status: {job.name} is {word} while the controller is away")
-        else:
+    if not world.away:
+        for job in world.jobs:
             check_status(world, job)
+        return
+    job = world.random.choice(world.jobs)  # it takes seconds to see that nobody answers
+    word = ask(world, job)
+    world.count("status", "asked while nobody answers")
+    if word not in {"unknown", ""}:
+        world.blame(f"status: {job.name} is {word} while the controller is away")
 
 
 def check_status(world: World, job: Declared) -> None:
@@ -198,7 +200,9 @@ def freeze(world: World) -> bool:
 def check_reads(world: World) -> None:
     """Looking changes nothing."""
     quiet = [job for job in world.jobs if not world.running()]
-    for job in quiet[:1]:
+    if not quiet or world.random.random() > READS_SHARE:
+        return
+    for job in [world.random.choice(quiet)]:
         before = files(world)
         ask(world, job)
         try:

@@ -158,6 +158,26 @@ def check_fuse() -> Iterator[Check]:
         yield Check(level="note", name="fuse", seen="not available; only mounts would need it")
 
 
+def check_slurm() -> Iterator[Check]:
+    """Is there a Slurm that answers? Only jobs on it need one."""
+    if shutil.which("sbatch") is None:
+        yield Check(
+            level="note", name="slurm", seen="not on PATH; only jobs on slurm would need it"
+        )
+        return
+    from ..backends.slurm import commands
+    from ..errors import MilkweedError
+
+    try:
+        version, rows = commands.check_version(), commands.load_nodes()
+    except MilkweedError as error:
+        yield Check(level="warn", name="slurm", seen=f"{error.what}: {error.seen}", do=error.hint)
+        return
+    nodes = len({row.name for row in rows})
+    partitions = ", ".join(sorted({row.partition for row in rows}))
+    yield Check(level="ok", name="slurm", seen=f"{version}, {nodes} nodes in {partitions}")
+
+
 def check_entries() -> Iterator[Check]:
     """Are there recorded jobs that are over, or cannot be found as they should?"""
     from ..registry import load_entries
@@ -187,5 +207,6 @@ CHECKS: tuple[Callable[[], Iterator[Check]], ...] = (
     check_kernel,
     check_folders,
     check_fuse,
+    check_slurm,
     check_entries,
 )

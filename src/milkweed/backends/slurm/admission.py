@@ -74,7 +74,9 @@ def _talk(
     for _ in nodes:
         if (request := _hear(step)) is None:
             break  # one whose keeper is gone says nothing, and ends its task
-        if request.get("ev") == "request":  # one that was let in, or never asked, only starts slowly
+        if (
+            request.get("ev") == "request"
+        ):  # one that was let in, or never asked, only starts slowly
             admitted[request["index"]] = _certify(authority, request, nodes, first)
     if not admitted:
         return []

@@ -168,8 +168,8 @@ class SlurmBackend:
     def find(self, apply_id: str) -> Handle | None:
         """Look through the queue for the mark that the job carries."""
         rows = rows_of(commands.queue.rows(0.0), apply_id)
-        marks = [mark for row in rows if (mark := parse_mark(row.comment))]
-        if not marks:
+        if not rows:
+            _check_cluster(registry.folder_of(apply_id))
             return None
         # The oldest that lives: the record may not have gone over to its follow-up yet.
         alive = [row for row in rows if row.liveness is not Liveness.ENDED]
@@ -284,8 +284,11 @@ class SlurmBackend:
 
     def cancel(self, handle: Handle) -> None:
         """Cancel every job that carries the mark, and wait until Slurm says that they are gone."""
+        if not rows_of(commands.queue.rows(0.0), handle["apply_id"]):
+            _check_cluster(Path(handle["folder"]))
         deadline_s = time.monotonic() + CANCEL_TIMEOUT_S
         asked: set[int] = set()
+        pause_s = 0.05
         while rows := self._live_rows(handle):
             new = {row.leader for row in rows} - asked
             if new:
@@ -297,7 +300,8 @@ class SlurmBackend:
                     seen=make_status(rows).describe(),
                     hint="look at it with squeue; ask again later: kill() can be repeated",
                 )
-            time.sleep(0.05)
+            time.sleep(pause_s)
+            pause_s = min(pause_s * 1.3, 1.0)
 
     def _live_rows(self, handle: Handle) -> list[JobRow]:
         rows = rows_of(commands.queue.rows(0.0), handle["apply_id"])
@@ -312,6 +316,12 @@ def make_handle(apply_id: str, *, jobs: Sequence[int], generation: int = 0) -> H
         "jobs": sorted(jobs),
         "folder": str(registry.folder_of(apply_id)),
     }
+
+
+def _check_cluster(folder: Path) -> None:
+    """What is not in this cluster's queue may be in another's: the job's own files tell which."""
+    for part in load_parts(folder, None).values():
+        commands.check_cluster(part.get("cluster", ""))
 
 
 def _is_kept(parts: Mapping[int, PartData]) -> bool:

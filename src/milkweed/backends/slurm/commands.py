@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import os
-import shutil
+import re
 import subprocess
 import threading
 import time
@@ -89,14 +90,31 @@ def _environment() -> dict[str, str]:
     }
 
 
-def check_version() -> None:
-    """Refuse to work without Slurm, or with one that lacks what the script needs."""
-    if shutil.which("sbatch") is None:
-        run(["sbatch", "--version"])
+def check_version() -> str:
+    """The version of Slurm; an error without one, or with one that lacks what the script needs."""
     version = parse_version(run(["sbatch", "--version"]))
+    shown, least = (".".join(f"{n:02d}" for n in v) for v in (version, MINIMUM_VERSION))
     if version < MINIMUM_VERSION:
-        shown, least = (".".join(f"{n:02d}" for n in v) for v in (version, MINIMUM_VERSION))
         raise BackendError(f"this is Slurm {shown}, and milkweed needs {least} or newer")
+    return shown
+
+
+@functools.cache
+def cluster_name() -> str:
+    """The name of the cluster that these commands talk to."""
+    match = re.search(
+        r"^ClusterName\s*=\s*(\S+)", run(["scontrol", "show", "config"]), re.MULTILINE
+    )
+    return match[1] if match else ""
+
+
+def check_cluster(name: str) -> None:
+    """A job of another cluster is not to be seen here, which says nothing about it."""
+    if name and name != cluster_name():
+        raise UnreachableError(
+            f"the job is on the cluster {name}, and this is {cluster_name()}",
+            hint=f"ask on a login node of {name}",
+        )
 
 
 def load_nodes(max_age_s: float = 0.0) -> list[NodeRow]:

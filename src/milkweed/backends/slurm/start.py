@@ -25,6 +25,7 @@ from ...spec import JobSpec
 from ...state import save_private
 from ...worker import wire
 from ..base import Request
+from . import commands
 from .nodes import NodeRow
 from .shape import Part
 
@@ -50,6 +51,7 @@ def make_start(
     spec = request.spec
     return {
         "apply_id": request.apply_id,
+        "cluster": commands.cluster_name(),
         "keep": request.keep or bool(request.client_script),
         "idle_timeout_s": spec.lifetime.idle_timeout_s,
         "time_limit_s": None,
@@ -145,10 +147,10 @@ def ensure_client(folder: Path, address: str) -> Path:
     return place
 
 
-def load_parts(folder: Path, generation: int) -> dict[int, dict[str, Any]]:
-    """The parts of a generation by component, as they were written."""
+def load_parts(folder: Path, generation: int | None) -> dict[int, dict[str, Any]]:
+    """The parts of a generation by component, as they were written; with None, of any generation."""
     found: dict[int, dict[str, Any]] = {}
-    for path in folder.glob(wire.part_file(f"{generation}.*")):
+    for path in folder.glob(wire.part_file(f"{'*' if generation is None else generation}.*")):
         component = path.name.removesuffix(".json").rpartition(".")[2]
         found[int(component)] = json.loads(path.read_bytes())
     return found
