@@ -61,8 +61,15 @@ class Connection:
     """One connection to a keeper; messages in order, both ways."""
 
     def __init__(
-        self, address: str, *, timeout_s: float = CONNECT_TIMEOUT_S, thorough: bool = True
+        self,
+        address: str,
+        *,
+        timeout_s: float = CONNECT_TIMEOUT_S,
+        thorough: bool = True,
+        waiting: bool = False,
     ) -> None:
+        """Connect; `thorough` tries every port, `waiting` wants a keeper that waits to be told what it is."""
+        self._waiting = waiting
         door = parse_door(address)
         if door.path:
             try:

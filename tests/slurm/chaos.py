@@ -27,8 +27,12 @@ MOST_BROKEN_NODES = 2
 PROGRAM_LIMIT_S = 240.0
 """Longer than every time-out of milkweed and the engine together: who is not done by then hangs."""
 SIGNAL_LIMIT_S = 90.0
+WAITS = frozenset({"BeginTime", "JobHeldUser", "launch failed requeued held"})
+REST_S = 3.0
+"""A job that starts in the second in which it was requeued is killed by Slurm: «credential revoked»."""
 SLACK_S = 40.0
 """How long after a deed its consequences may show: Slurm notices nodes late."""
+NODES = range(1, 5)
 SIGNALS = (signal.SIGKILL, signal.SIGINT, signal.SIGTERM)
 
 DECLARE = """
@@ -174,6 +178,7 @@ class Tracked:
 
 BY_CANCEL = frozenset({"CANCELLED"})
 BY_CRASH = frozenset({"FAILED", "COMPLETED", "NODE_FAIL", "BOOT_FAIL"})
+NEVER: frozenset[str] = frozenset()
 HARM = frozenset({"node", "keeper", "admin", "requeue", "slurm"})
 """What may cost an allocation hosts, so that a client may replace it."""
 
@@ -198,6 +203,8 @@ class World:
     cut: set[int] = field(default_factory=set)
     hit: set[int] = field(default_factory=set)
     """Nodes on which something was ended the hard way."""
+    waits: dict[int, float] = field(default_factory=dict)
+    """Since when jobs are held back."""
     began_s: float = field(default_factory=time.monotonic)
     started: int = 0
     worst_s: float = 0.0
@@ -271,11 +278,13 @@ class World:
 
     def hurry(self) -> None:
         """Slurm holds jobs back for two minutes after a requeue, or for good: spare the test that."""
-        for row in self.rows():
-            if row.state == "PENDING" and row.reason in {"BeginTime", "None"}:
-                self._scontrol("update", f"jobid={row.id}", "starttime=now")
-            elif row.state == "PENDING" and "held" in row.reason.lower():
-                self._scontrol("release", str(row.id))
+        now_s = time.monotonic()
+        waiting = {row.id: row for row in self.rows() if row.reason in WAITS}
+        self.waits = {number: self.waits.get(number, now_s) for number in waiting}
+        for number, since_s in self.waits.items():
+            if now_s - since_s > REST_S:
+                self._scontrol("update", f"jobid={number}", "starttime=now")
+                self._scontrol("release", str(number))
         for name, state in self.lab.node_states().items():
             if state in {"drain", "down", "fail"} and int(name[1:]) not in self.down | self.cut:
                 self._scontrol("update", f"nodename={name}", "state=resume")
@@ -285,6 +294,7 @@ class World:
 
     def mend(self, i: int) -> None:
         """Bring a node back."""
+        self.say(f"mend n{i}")
         self.lab.start_node(i) if i in self.down else self.lab.mend_node(i)
         self.down.discard(i)
         self.cut.discard(i)
@@ -298,7 +308,7 @@ class World:
             self.lab.start_controller()
             self.away = False
         if self.closed:
-            open_queue(self)
+            turn_queue(self)
         for i in sorted(self.down | self.cut):
             self.mend(i)
 
@@ -311,46 +321,31 @@ def _read_row(line: str) -> Row:
 # Steps: each returns whether it could be done now.
 
 
-def client(world: World, kind: str = "client", on_change: str | None = None) -> Program | None:
-    """A program connects to a job, asking for it if need be, and makes calls for a while."""
-    if len(world.running()) >= MOST_PROGRAMS:
-        return None
-    job = world.random.choice(world.jobs)
-    life_s = world.random.uniform(0, 12)
-    return world.start(job, kind, DECLARE + CLIENT, life_s=life_s, on_change=on_change)
+def use(world: World, kind: str) -> bool:
+    """A program connects to a job, asking for it if need be, and makes calls for a while.
 
-
-def replacer(world: World) -> bool:
-    """A program that may replace what has lost hosts."""
-    program = client(world, "replacer", "replace")
-    if program:
-        world.do("replace", BY_CANCEL, job=program.job, programs=[program])
-    return program is not None
-
-
-def brief(world: World) -> bool:
-    """A program is ended while it starts: before, during or after it asks Slurm."""
-    program = client(world, "brief")
-    if program:
-        time.sleep(world.random.uniform(0.1, 3.0))
-        _signal(world, program)
-    return program is not None
-
-
-def unrecorded(world: World) -> bool:
-    """A program whose hosts end with it."""
+    A `replacer` may replace what has lost hosts, a `brief` one is ended while it starts, and the hosts of an
+    `unrecorded` one end with it.
+    """
     if len(world.running()) >= MOST_PROGRAMS:
         return False
-    base = world.random.choice(world.jobs)
-    job = Declared(f"u{world.started}", base.folder, "", None, world.random.choice((1, 2)))
-    life_s = world.random.uniform(0, 6)
-    code = (DECLARE + CLIENT).replace("{path!r}", "None")
-    program = world.start(job, "unrecorded", code, life_s=life_s)
-    world.do("owner", BY_CANCEL | BY_CRASH, job=program.job)
+    chance, job, code = world.random, world.random.choice(world.jobs), DECLARE + CLIENT
+    if kind == "unrecorded":
+        job = Declared(f"u{world.started}", job.folder, "", None, chance.choice((1, 2)))
+        code = code.replace("{path!r}", "None")
+    on_change = "replace" if kind == "replacer" else None
+    program = world.start(job, kind, code, life_s=chance.uniform(0, 12), on_change=on_change)
+    if kind == "replacer":
+        world.do("replace", BY_CANCEL, job=job.name, programs=[program])
+    elif kind == "unrecorded":
+        world.do("owner", BY_CANCEL | BY_CRASH, job=job.name)
+    elif kind == "brief":
+        time.sleep(chance.uniform(0.1, 3.0))
+        send_signal(world, program)
     return True
 
 
-def killer(world: World) -> bool:
+def end(world: World) -> bool:
     """Another program ends a job."""
     job = world.random.choice(world.jobs)
     program = world.start(job, "kill", KILL)
@@ -358,45 +353,35 @@ def killer(world: World) -> bool:
     return True
 
 
-def resizer(world: World) -> bool:
+def resize(world: World) -> bool:
     """Another program changes the size of a job, while others may want the old one."""
     job = world.random.choice(world.jobs)
     job.size = 3 - job.size
-    program = world.start(job, "resize", RESIZE)
+    world.start(job, "resize", RESIZE)
     world.do("resize", BY_CANCEL, job=job.name, programs=world.running(job.name))
-    return program.alive
+    return True
 
 
-def signal_one(world: World) -> bool:
+def interrupt(world: World) -> bool:
     """A program gets a signal."""
     running = [program for program in world.running() if not program.signalled]
     if running:
-        _signal(world, world.random.choice(running))
+        send_signal(world, world.random.choice(running))
     return bool(running)
 
 
-def _signal(world: World, program: Program) -> None:
+def send_signal(world: World, program: Program) -> None:
+    """Choose a signal, and send it."""
     number = world.random.choice(SIGNALS)
     world.say(f"{number.name} to {program.log.stem}")
     program.signal(number)
 
 
-def cancel(world: World) -> bool:
-    """An administrator cancels a job."""
-    return _tell_slurm(world, "admin", BY_CANCEL, ("running", "pending"), "scancel")
-
-
-def requeue(world: World) -> bool:
-    """An administrator puts a job back into the queue."""
-    return _tell_slurm(world, "requeue", frozenset(), ("running",), "scontrol", "requeue")
-
-
-def _tell_slurm(
-    world: World, kind: str, ends_as: frozenset[str], words: Sequence[str], *command: str
-) -> bool:
+def tell_slurm(world: World, kind: str, ends_as: frozenset[str], *command: str) -> bool:
+    """An administrator cancels a job, or puts one that runs back into the queue."""
     if world.away:
         return False
-    rows = [row for row in world.alive() if row.word in words]
+    rows = [row for row in world.alive() if row.word == "running" or kind == "admin"]
     if rows:
         row = world.random.choice(rows)
         world.do(kind, ends_as, id=row.id).until_s = time.monotonic()
@@ -409,13 +394,11 @@ def break_node(world: World) -> bool:
     """A node dies, loses power, or its cable is cut."""
     if len(world.down | world.cut) >= MOST_BROKEN_NODES:
         return False
-    i = world.random.choice([i for i in range(1, 5) if i not in world.down | world.cut])
+    i = world.random.choice([i for i in NODES if i not in world.down | world.cut])
     how = world.random.choice(("kill", "poweroff", "cut", "cut"))
     world.say(f"{how} n{i}")
     world.do("node", BY_CRASH, node=f"n{i}")
-    {"kill": world.lab.kill_node, "poweroff": world.lab.poweroff_node, "cut": world.lab.cut_node}[
-        how
-    ](i)
+    getattr(world.lab, f"{how}_node")(i)
     (world.cut if how == "cut" else world.down).add(i)
     world.hit.add(i)
     return True
@@ -425,15 +408,13 @@ def mend_node(world: World) -> bool:
     """A node comes back."""
     broken = sorted(world.down | world.cut)
     if broken:
-        i = world.random.choice(broken)
-        world.say(f"mend n{i}")
-        world.mend(i)
+        world.mend(world.random.choice(broken))
     return bool(broken)
 
 
 def kill_keeper(world: World) -> bool:
     """The parent of a host is ended by SIGKILL."""
-    i = world.random.choice([i for i in range(1, 5) if i not in world.down])
+    i = world.random.choice([i for i in NODES if i not in world.down])
     keepers = keepers_on(world.lab, i)
     if keepers:
         victim = world.random.choice(keepers)
@@ -452,27 +433,15 @@ def keepers_on(lab: Lab, i: int) -> list[int]:
     return [int(w[0]) for w in found if w[1] in steps and "milkweed.worker" in w[-1]]
 
 
-def stop_controller(world: World) -> bool:
-    """The controller goes away, for some steps."""
-    if not world.away:
-        world.say("the controller stops")
-        insist(world.lab.stop_controller)
-        time.sleep(0.3)  # what was read before is a fifth of a second old at most
-        world.away = True
-        return True
-    return False
-
-
-def insist(act: Callable[[], None]) -> None:
-    """Try again: the script that looks for the controller is cut off by its own pipe now and then."""
-    for _ in range(5):
-        try:
-            act()
-        except AssertionError as error:
-            if "exit 141" not in str(error):
-                raise
-        else:
-            return
+def lose_controller(world: World) -> bool:
+    """The controller goes away for some steps, or is only restarted."""
+    if world.away:
+        return False
+    world.say("the controller stops")
+    insist(world.lab.stop_controller)
+    time.sleep(0.3)  # what was read before is a fifth of a second old at most
+    world.away = True
+    return world.random.random() < 0.5 or start_controller(world)
 
 
 def start_controller(world: World) -> bool:
@@ -485,33 +454,25 @@ def start_controller(world: World) -> bool:
     return False
 
 
-def restart_controller(world: World) -> bool:
-    """The controller is restarted."""
+def insist(act: Callable[[], None]) -> None:
+    """Try again: the script that looks for the controller is cut off by its own pipe now and then."""
+    for _ in range(4):
+        try:
+            return act()
+        except AssertionError as error:
+            if "exit 141" not in str(error):
+                raise
+    return act()
+
+
+def turn_queue(world: World) -> bool:
+    """Jobs that are asked for from now on wait, or may start again."""
     if not world.away:
-        world.say("the controller restarts")
-        insist(world.lab.stop_controller)
-        world.lab.start_controller()
+        world.closed = not world.closed
+        word = "down" if world.closed else "up"
+        world.lab.run("scontrol", "update", "partitionname=debug", f"state={word}")
+        world.say(f"the queue is {word}")
     return not world.away
-
-
-def close_queue(world: World) -> bool:
-    """Jobs that are asked for from now on wait."""
-    if world.away or world.closed:
-        return False
-    world.lab.run("scontrol", "update", "partitionname=debug", "state=down")
-    world.say("the queue is closed")
-    world.closed = True
-    return True
-
-
-def open_queue(world: World) -> bool:
-    """Jobs that wait may start."""
-    if world.away or not world.closed:
-        return False
-    world.lab.run("scontrol", "update", "partitionname=debug", "state=up")
-    world.say("the queue is open")
-    world.closed = False
-    return True
 
 
 def wait(world: World) -> bool:
@@ -520,24 +481,23 @@ def wait(world: World) -> bool:
     return True
 
 
-Step = Callable[[World], object]
-STEPS: dict[Step, int] = {
-    client: 9,
-    replacer: 4,
-    brief: 4,
-    unrecorded: 2,
-    killer: 2,
-    resizer: 2,
-    signal_one: 4,
-    cancel: 2,
-    requeue: 2,
-    break_node: 2,
-    mend_node: 4,
-    kill_keeper: 2,
-    stop_controller: 1,
-    start_controller: 6,
-    restart_controller: 1,
-    close_queue: 1,
-    open_queue: 4,
-    wait: 4,
-}
+Step = Callable[[World], bool]
+STEPS: list[tuple[int, str, Step]] = [
+    (9, "client", lambda world: use(world, "client")),
+    (4, "replacer", lambda world: use(world, "replacer")),
+    (4, "brief", lambda world: use(world, "brief")),
+    (2, "unrecorded", lambda world: use(world, "unrecorded")),
+    (2, "kill", end),
+    (2, "resize", resize),
+    (4, "signal", interrupt),
+    (2, "cancel", lambda world: tell_slurm(world, "admin", BY_CANCEL, "scancel")),
+    (2, "requeue", lambda world: tell_slurm(world, "requeue", NEVER, "scontrol", "requeue")),
+    (2, "break a node", break_node),
+    (4, "mend a node", mend_node),
+    (2, "kill a keeper", kill_keeper),
+    (2, "lose the controller", lose_controller),
+    (6, "start the controller", start_controller),
+    (2, "turn the queue", turn_queue),
+    (4, "wait", wait),
+]
+"""How often each is chosen, what it is called, and what it does."""

@@ -255,7 +255,7 @@ def judge(world: World, program: Program) -> str:
     if -code in program.signalled and code != -signal.SIGINT:
         return signal.Signals(-code).name
     last = last_error(text)
-    if ("Exception in thread" in text or "Exception ignored" in text) and not program.signalled:
+    if "Exception in thread" in text and "milkweed/" in text and not program.signalled:
         world.blame(f"a thread of {program.log.stem} failed:\n{tail(program, 60)}")
     if code == 0:
         return "done"
@@ -306,11 +306,11 @@ def check(world: World) -> None:
 
 def run_steps(world: World, until_s: float) -> None:
     """Random steps, with checks after each."""
-    steps = {**STEPS, freeze: 1}
+    steps = [*STEPS, (1, "freeze the controller", freeze)]
     while time.monotonic() < until_s:
-        [step] = world.random.choices(list(steps), list(steps.values()))
+        [(_, name, step)] = world.random.choices(steps, [weight for weight, _, _ in steps])
         if step(world):
-            world.count("steps", step.__name__)
+            world.count("steps", name)
             check(world)
 
 

@@ -113,7 +113,9 @@ def _hear(step: subprocess.Popen[str]) -> dict[str, Any] | None:
 
 def _begin(address: str, place: Place) -> None:
     """Tell a host what it is, over TLS."""
-    with contextlib.suppress(UnreachableError, DeadlineError), Connection(address) as connection:
-        if connection.ask({"op": "status"}, "status").get("waiting"):
-            start: dict[str, Any] = {**place.part, "certificates": [], "record_folder": ""}
-            connection.ask({"op": "begin", "start": start}, "status")
+    start: dict[str, Any] = {**place.part, "certificates": [], "record_folder": ""}
+    with (
+        contextlib.suppress(UnreachableError, DeadlineError),
+        Connection(address, waiting=True) as connection,
+    ):
+        connection.ask({"op": "begin", "start": start}, "status")
