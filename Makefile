@@ -45,6 +45,10 @@ test: lint ## lint, then every test; what this machine lacks is skipped, with th
 	run env VER=24 $(SLURM) $(PYTEST) -n 0 -rs -m 'not slow' tests/slurm; \
 	[ -z "$$failed" ] || { echo "test failed:$$failed" >&2; exit 1; }
 
+.PHONY: chaos
+chaos: $(VENV)/.dev ## ten minutes of random faults on a real Slurm; MILKWEED_CHAOS_SEED repeats one
+	MILKWEED_CHAOS_S=$${MILKWEED_CHAOS_S:-600} $(SLURM) $(PYTEST) -n 0 -s tests/slurm/test_chaos.py
+
 .PHONY: lint
 lint: $(VENV)/.dev ## format, rules, types, import rings, spelling
 	@failed=; run() { echo "$$*"; "$(BIN)/$$@" || failed+=" $$1"; }; \

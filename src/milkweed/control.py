@@ -103,7 +103,8 @@ class Connection:
             answer = self.ask({"op": "status"}, "status", timeout_s=timeout_s)
         except (UnreachableError, DeadlineError):
             return False
-        return not answer["stopping"] and any(host["host"] == door.host for host in answer["hosts"])
+        fits = not answer["stopping"] and answer.get("waiting", False) == self._waiting
+        return fits and any(host["host"] == door.host for host in answer["hosts"])
 
     def send(self, message: Message) -> None:
         """Send one message."""

@@ -22,27 +22,25 @@ from milkweed.backends.slurm.text import Mark, parse_mark
 from programs import PREAMBLE
 from slurm.lab import SEPARATOR, Lab, expand
 
-MOST_PROGRAMS = 4
-MOST_BROKEN_NODES = 2
+MOST_PROGRAMS, MOST_BROKEN_NODES = 4, 2
 PROGRAM_LIMIT_S = 240.0
 """Longer than every time-out of milkweed and the engine together: who is not done by then hangs."""
 SIGNAL_LIMIT_S = 90.0
-WAITS = frozenset({"BeginTime", "JobHeldUser", "launch failed requeued held"})
+HELD_BACK = frozenset({"BeginTime", "JobHeldUser", "launch failed requeued held"})
 REST_S = 3.0
 """A job that starts in the second in which it was requeued is killed by Slurm: «credential revoked»."""
 SLACK_S = 40.0
 """How long after a deed its consequences may show: Slurm notices nodes late."""
 NODES = range(1, 5)
 SIGNALS = (signal.SIGKILL, signal.SIGINT, signal.SIGTERM)
+WORDS = {"RUNNING": "running", "PENDING": "pending", "COMPLETING": "unknown"}
 
-DECLARE = """
+USE = """
 import faulthandler, signal
 faulthandler.register(signal.SIGUSR1)
 until = time.monotonic() + {life_s}
 job = SlurmJob(meshes={{"w": {size}}}, job_name={name!r}, exclusive=False, log_dir={log_dir!r},
                idle_timeout_s=3600, job_start_timeout=60, on_change={on_change!r})
-"""
-CLIENT = """
 seen = actors = None
 while True:
     state = job.state({path!r})
@@ -56,14 +54,8 @@ while True:
     time.sleep(0.5)
 print("done", flush=True)
 """
-RESIZE = """
-job = job_load({path!r})
-job.resize("w", {size})
-print("resized", job.status().describe(), flush=True)
-"""
-KILL = """
-job_load({path!r}).kill()
-"""
+RESIZE = "job = job_load({path!r})\njob.resize('w', {size})\nprint(job.status().describe())\n"
+KILL = "job_load({path!r}).kill()\n"
 
 
 class Row(NamedTuple):
@@ -78,17 +70,7 @@ class Row(NamedTuple):
     @property
     def word(self) -> str:
         """What milkweed should call it: `unknown` while Slurm ends its processes."""
-        if self.state in {"RUNNING", "RESIZING", "SUSPENDED", "STOPPED", "SIGNALING"}:
-            return "running"
-        if self.state in {"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT"}:
-            return "pending"
-        return "unknown" if self.state in {"COMPLETING", "STAGE_OUT"} else "ended"
-
-
-def word_of(rows: Sequence[Row], apply_id: str) -> str:
-    """What an allocation is, with all its jobs."""
-    words = {row.word for row in rows if row.mark and row.mark.apply_id == apply_id}
-    return next((word for word in ("running", "pending", "unknown") if word in words), "ended")
+        return WORDS.get(self.state, "ended")
 
 
 @dataclass
@@ -97,20 +79,21 @@ class Declared:
 
     name: str
     folder: Path
-    path: str
-    log_dir: str | None
+    path: str | None
     size: int
+    log_dir: str | None = None
 
     @property
     def file(self) -> Path:
         """Its state file."""
-        return self.folder / self.path
+        return self.folder / (self.path or "")
 
-    def recorded_id(self) -> str | None:
-        """The allocation that its state file records."""
+    @property
+    def apply_id(self) -> str:
+        """The allocation that its state file records, if there is one."""
         with contextlib.suppress(OSError, ValueError):
             return json.loads(self.file.read_bytes())["apply_id"]
-        return None
+        return ""
 
 
 @dataclass
@@ -119,7 +102,6 @@ class Program:
 
     kind: str
     job: str
-    size: int
     process: subprocess.Popen[bytes]
     log: Path
     limit_s: float
@@ -130,16 +112,20 @@ class Program:
         """Whether it still runs."""
         return self.process.poll() is None
 
-    @property
-    def text(self) -> str:
-        """What it has printed."""
-        return self.log.read_text(errors="replace")
+    def tail(self, lines: int = 60) -> str:
+        """The end of what it has printed."""
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
 
-    def signal(self, number: signal.Signals) -> None:
-        """Send it a signal; from now on it may take a while to end, and not longer."""
-        self.signalled.append(number)
-        self.limit_s = min(self.limit_s, time.monotonic() + SIGNAL_LIMIT_S)
-        self.process.send_signal(number)
+
+@dataclass
+class Tracked:
+    """A Slurm job from its first sight to its end."""
+
+    id: int
+    job: str
+    alive_s: float
+    nodes: set[str] = field(default_factory=set)
+    ended: str = ""
 
 
 @dataclass
@@ -147,14 +133,13 @@ class Deed:
     """Something that may end Slurm jobs: of a name, with a number, or on a node."""
 
     kind: str
-    ends_as: frozenset[str]
-    since_s: float
+    ends_as: frozenset[str] = frozenset()
     job: str = ""
     id: int = 0
     node: str = ""
     programs: Sequence[Program] = ()
     until_s: float | None = None
-    """When it was over; None: with its programs, or never."""
+    """When it was over; None: with its programs, or not yet."""
 
     def explains(self, tracked: Tracked) -> bool:
         """Whether it can be the cause of what happened to a job."""
@@ -164,21 +149,8 @@ class Deed:
         return hit and (self.until_s is None or self.until_s + SLACK_S >= tracked.alive_s)
 
 
-@dataclass
-class Tracked:
-    """A Slurm job from its first sight to its end."""
-
-    id: int
-    apply_id: str
-    job: str
-    alive_s: float
-    nodes: set[str] = field(default_factory=set)
-    ended: str = ""
-
-
 BY_CANCEL = frozenset({"CANCELLED"})
 BY_CRASH = frozenset({"FAILED", "COMPLETED", "NODE_FAIL", "BOOT_FAIL"})
-NEVER: frozenset[str] = frozenset()
 HARM = frozenset({"node", "keeper", "admin", "requeue", "slurm"})
 """What may cost an allocation hosts, so that a client may replace it."""
 
@@ -193,21 +165,29 @@ class World:
     logs: Path
     env: dict[str, str]
     programs: list[Program] = field(default_factory=list)
+    started: int = 0
     deeds: list[Deed] = field(default_factory=list)
     tracked: dict[int, Tracked] = field(default_factory=dict)
     counts: dict[str, Counter[str]] = field(default_factory=dict)
     wrong: list[str] = field(default_factory=list)
-    away: bool = False
     closed: bool = False
-    down: set[int] = field(default_factory=set)
-    cut: set[int] = field(default_factory=set)
+    """Whether the queue lets nobody in."""
     hit: set[int] = field(default_factory=set)
     """Nodes on which something was ended the hard way."""
-    waits: dict[int, float] = field(default_factory=dict)
-    """Since when jobs are held back."""
-    began_s: float = field(default_factory=time.monotonic)
-    started: int = 0
+    held_back: dict[int, float] = field(default_factory=dict)
+    """Since when Slurm lets jobs wait after a requeue."""
     worst_s: float = 0.0
+    began_s: float = field(default_factory=time.monotonic)
+
+    @property
+    def away(self) -> bool:
+        """Whether there is no controller."""
+        return self.lab._stopped
+
+    @property
+    def broken(self) -> list[int]:
+        """The nodes that are down or out of reach."""
+        return sorted(self.lab._down | self.lab._cut)
 
     def count(self, table: str, what: str) -> None:
         """Count something for the summary."""
@@ -222,8 +202,6 @@ class World:
         self.say(f"WRONG {text}")
         self.wrong.append(f"at {time.monotonic() - self.began_s:.1f} s: {text}")
 
-    # Slurm's own word
-
     def rows(self) -> list[Row]:
         """Every job that Slurm knows, also those that ended lately."""
         form = SEPARATOR.join(("%A", "%T", "%N", "%r", "%k"))
@@ -231,160 +209,97 @@ class World:
         while True:
             done = self.lab.run("squeue", "-h", "-a", "-t", "all", "-o", form, check=False)
             if done.returncode == 0 and "error" not in done.stderr:
-                return [_read_row(line) for line in done.stdout.splitlines()]
+                break
             assert time.monotonic() < deadline_s, f"squeue: {done.stderr}"
             time.sleep(0.2)
+        found = (line.split(SEPARATOR) for line in done.stdout.splitlines())
+        return [Row(int(i), s, r, expand(nodes), parse_mark(c)) for i, s, nodes, r, c in found]
 
-    def alive(self) -> list[Row]:
-        """The jobs that live."""
-        return [row for row in self.rows() if row.word in {"running", "pending"}]
-
-    # Programs
-
-    def start(self, job: Declared, kind: str, code: str, **said: object) -> Program:
+    def start(
+        self, job: Declared, kind: str, code: str, life_s: float = 0, on_change: str | None = None
+    ) -> Program:
         """Start a program in a job's folder."""
         self.started += 1
-        values = {"path": job.path, "size": job.size, "name": job.name, "log_dir": job.log_dir}
-        values |= {"on_change": None, "life_s": 0, **said}
         script = self.logs / f"{self.started:03}-{kind}-{job.name}.py"
+        values = {**vars(job), "life_s": life_s, "on_change": on_change}
         script.write_text(PREAMBLE + code.format(**values))
         log = script.with_suffix(".log")
         with log.open("wb") as out:
-            process = subprocess.Popen(
-                [sys.executable, str(script)],
-                cwd=job.folder,
-                env=self.env,
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=subprocess.STDOUT,
-            )
-        limit_s = time.monotonic() + PROGRAM_LIMIT_S
-        program = Program(kind, str(values["name"]), job.size, process, log, limit_s)
+            argv = [sys.executable, str(script)]
+            files = {"stdin": subprocess.DEVNULL, "stdout": out, "stderr": subprocess.STDOUT}
+            process = subprocess.Popen(argv, cwd=job.folder, env=self.env, **files)
+        program = Program(kind, job.name, process, log, time.monotonic() + PROGRAM_LIMIT_S)
         self.programs.append(program)
-        self.say(f"start {script.stem} size {job.size} pid {process.pid}")
+        self.say(f"start {script.stem} with {job.size} hosts")
         return program
 
     def running(self, job: str = "") -> list[Program]:
         """The programs that run, of all jobs or of one."""
         return [p for p in self.programs if p.alive and job in {"", p.job}]
 
-    def do(self, kind: str, ends_as: frozenset[str], **what: object) -> Deed:
-        """Remember something that may end jobs."""
-        deed = Deed(kind, ends_as, time.monotonic(), **what)  # type: ignore[arg-type]
-        self.deeds.append(deed)
-        return deed
-
-    # Healing
-
     def hurry(self) -> None:
         """Slurm holds jobs back for two minutes after a requeue, or for good: spare the test that."""
         now_s = time.monotonic()
-        waiting = {row.id: row for row in self.rows() if row.reason in WAITS}
-        self.waits = {number: self.waits.get(number, now_s) for number in waiting}
-        for number, since_s in self.waits.items():
-            if now_s - since_s > REST_S:
-                self._scontrol("update", f"jobid={number}", "starttime=now")
-                self._scontrol("release", str(number))
-        for name, state in self.lab.node_states().items():
-            if state in {"drain", "down", "fail"} and int(name[1:]) not in self.down | self.cut:
-                self._scontrol("update", f"nodename={name}", "state=resume")
-
-    def _scontrol(self, *words: str) -> None:
-        self.lab.run("scontrol", *words, check=False)
-
-    def mend(self, i: int) -> None:
-        """Bring a node back."""
-        self.say(f"mend n{i}")
-        self.lab.start_node(i) if i in self.down else self.lab.mend_node(i)
-        self.down.discard(i)
-        self.cut.discard(i)
-        for deed in self.deeds:
-            if deed.node == f"n{i}" and deed.kind == "node" and deed.until_s is None:
-                deed.until_s = time.monotonic()
-
-    def heal(self) -> None:
-        """Undo every fault, and leave all jobs as they are."""
-        if self.away:
-            self.lab.start_controller()
-            self.away = False
-        if self.closed:
-            turn_queue(self)
-        for i in sorted(self.down | self.cut):
-            self.mend(i)
-
-
-def _read_row(line: str) -> Row:
-    number, state, nodes, reason, comment = line.split(SEPARATOR)
-    return Row(int(number), state, reason, expand(nodes), parse_mark(comment))
+        held = [row.id for row in self.rows() if row.reason in HELD_BACK and row.word == "pending"]
+        self.held_back = {number: self.held_back.get(number, now_s) for number in held}
+        for number, since_s in self.held_back.items():
+            for words in (("update", f"jobid={number}", "starttime=now"), ("release", str(number))):
+                if now_s - since_s > REST_S:
+                    self.lab.run("scontrol", *words, check=False)
+        if not self.broken:
+            self.lab._resume_nodes()
 
 
 # Steps: each returns whether it could be done now.
-
-
 def use(world: World, kind: str) -> bool:
-    """A program connects to a job, asking for it if need be, and makes calls for a while.
-
-    A `replacer` may replace what has lost hosts, a `brief` one is ended while it starts, and the hosts of an
-    `unrecorded` one end with it.
-    """
+    """A program asks for a job or connects to it, and makes calls; a `brief` one is ended while it starts."""
     if len(world.running()) >= MOST_PROGRAMS:
         return False
-    chance, job, code = world.random, world.random.choice(world.jobs), DECLARE + CLIENT
+    chance, job = world.random, world.random.choice(world.jobs)
     if kind == "unrecorded":
-        job = Declared(f"u{world.started}", job.folder, "", None, chance.choice((1, 2)))
-        code = code.replace("{path!r}", "None")
+        job = Declared(f"u{world.started}", job.folder, None, chance.choice((1, 2)))
+        world.deeds.append(Deed("owner", BY_CANCEL | BY_CRASH, job=job.name))
     on_change = "replace" if kind == "replacer" else None
-    program = world.start(job, kind, code, life_s=chance.uniform(0, 12), on_change=on_change)
+    program = world.start(job, kind, USE, life_s=chance.uniform(0, 12), on_change=on_change)
     if kind == "replacer":
-        world.do("replace", BY_CANCEL, job=job.name, programs=[program])
-    elif kind == "unrecorded":
-        world.do("owner", BY_CANCEL | BY_CRASH, job=job.name)
-    elif kind == "brief":
+        world.deeds.append(Deed("replace", BY_CANCEL, job=job.name, programs=[program]))
+    if kind == "brief":
         time.sleep(chance.uniform(0.1, 3.0))
-        send_signal(world, program)
+        interrupt(world, [program])
     return True
 
 
-def end(world: World) -> bool:
-    """Another program ends a job."""
+def meddle(world: World, kind: str, code: str) -> bool:
+    """Another program ends a job, or changes its size while others may want the old one."""
     job = world.random.choice(world.jobs)
-    program = world.start(job, "kill", KILL)
-    world.do("kill", BY_CANCEL, job=job.name, programs=[program])
+    job.size = 3 - job.size if kind == "resize" else job.size
+    program = world.start(job, kind, code)
+    programs = world.running(job.name) if kind == "resize" else [program]
+    world.deeds.append(Deed(kind, BY_CANCEL, job=job.name, programs=programs))
     return True
 
 
-def resize(world: World) -> bool:
-    """Another program changes the size of a job, while others may want the old one."""
-    job = world.random.choice(world.jobs)
-    job.size = 3 - job.size
-    world.start(job, "resize", RESIZE)
-    world.do("resize", BY_CANCEL, job=job.name, programs=world.running(job.name))
-    return True
+def interrupt(world: World, programs: Sequence[Program] = ()) -> bool:
+    """A program gets a signal: one of these, or of all."""
+    chosen = programs or [program for program in world.running() if not program.signalled]
+    if chosen:
+        program, number = world.random.choice(chosen), world.random.choice(SIGNALS)
+        world.say(f"{number.name} to {program.log.stem}")
+        program.signalled.append(number)
+        program.limit_s = min(program.limit_s, time.monotonic() + SIGNAL_LIMIT_S)
+        program.process.send_signal(number)
+    return bool(chosen)
 
 
-def interrupt(world: World) -> bool:
-    """A program gets a signal."""
-    running = [program for program in world.running() if not program.signalled]
-    if running:
-        send_signal(world, world.random.choice(running))
-    return bool(running)
-
-
-def send_signal(world: World, program: Program) -> None:
-    """Choose a signal, and send it."""
-    number = world.random.choice(SIGNALS)
-    world.say(f"{number.name} to {program.log.stem}")
-    program.signal(number)
-
-
-def tell_slurm(world: World, kind: str, ends_as: frozenset[str], *command: str) -> bool:
+def administer(world: World, kind: str, *command: str) -> bool:
     """An administrator cancels a job, or puts one that runs back into the queue."""
-    if world.away:
-        return False
-    rows = [row for row in world.alive() if row.word == "running" or kind == "admin"]
+    words, ends_as = ("running",), frozenset[str]()
+    if kind == "admin":
+        words, ends_as = ("running", "pending"), BY_CANCEL
+    rows = [] if world.away else [row for row in world.rows() if row.word in words]
     if rows:
         row = world.random.choice(rows)
-        world.do(kind, ends_as, id=row.id).until_s = time.monotonic()
+        world.deeds.append(Deed(kind, ends_as, id=row.id, until_s=time.monotonic()))
         world.lab.run(*command, str(row.id), check=False)
         world.say(f"{' '.join(command)} {row.id} ({row.mark.name if row.mark else '?'})")
     return bool(rows)
@@ -392,76 +307,68 @@ def tell_slurm(world: World, kind: str, ends_as: frozenset[str], *command: str) 
 
 def break_node(world: World) -> bool:
     """A node dies, loses power, or its cable is cut."""
-    if len(world.down | world.cut) >= MOST_BROKEN_NODES:
+    if len(world.broken) >= MOST_BROKEN_NODES:
         return False
-    i = world.random.choice([i for i in NODES if i not in world.down | world.cut])
+    i = world.random.choice([i for i in NODES if i not in world.broken])
     how = world.random.choice(("kill", "poweroff", "cut", "cut"))
     world.say(f"{how} n{i}")
-    world.do("node", BY_CRASH, node=f"n{i}")
+    world.deeds.append(Deed("node", BY_CRASH, node=f"n{i}"))
     getattr(world.lab, f"{how}_node")(i)
-    (world.cut if how == "cut" else world.down).add(i)
     world.hit.add(i)
     return True
 
 
 def mend_node(world: World) -> bool:
     """A node comes back."""
-    broken = sorted(world.down | world.cut)
-    if broken:
-        world.mend(world.random.choice(broken))
-    return bool(broken)
+    if not world.broken:
+        return False
+    i = world.random.choice(world.broken)
+    world.say(f"mend n{i}")
+    world.lab.start_node(i) if i in world.lab._down else world.lab.mend_node(i)
+    for deed in world.deeds:
+        if deed.node == f"n{i}" and deed.until_s is None:
+            deed.until_s = time.monotonic()
+    return True
 
 
 def kill_keeper(world: World) -> bool:
-    """The parent of a host is ended by SIGKILL."""
-    i = world.random.choice([i for i in NODES if i not in world.down])
-    keepers = keepers_on(world.lab, i)
+    """The parent of a host is ended by SIGKILL: a child of Slurm's step on a node."""
+    i = world.random.choice([i for i in NODES if i not in world.lab._down])
+    listed = world.lab.on_node(i, "ps", "-eo", "pid,ppid,comm,args", check=False).stdout
+    found = [line.split(None, 3) for line in listed.splitlines()]
+    steps = {words[0] for words in found if "slurmstepd" in words[2]}
+    keepers = [words[0] for words in found if words[1] in steps and "milkweed.worker" in words[-1]]
     if keepers:
         victim = world.random.choice(keepers)
         world.say(f"kill the keeper {victim} on n{i}")
-        world.do("keeper", BY_CRASH, node=f"n{i}").until_s = time.monotonic()
+        world.deeds.append(Deed("keeper", BY_CRASH, node=f"n{i}", until_s=time.monotonic()))
         world.hit.add(i)
-        world.lab.on_node(i, "kill", "-KILL", str(victim), check=False)
+        world.lab.on_node(i, "kill", "-KILL", victim, check=False)
     return bool(keepers)
 
 
-def keepers_on(lab: Lab, i: int) -> list[int]:
-    """The keepers on a node: children of Slurm's step."""
-    lines = lab.on_node(i, "ps", "-eo", "pid,ppid,comm,args", check=False).stdout.splitlines()
-    found = [line.split(None, 3) for line in lines]
-    steps = {words[0] for words in found if "slurmstepd" in words[2]}
-    return [int(w[0]) for w in found if w[1] in steps and "milkweed.worker" in w[-1]]
-
-
-def lose_controller(world: World) -> bool:
+def stop_controller(world: World) -> bool:
     """The controller goes away for some steps, or is only restarted."""
     if world.away:
         return False
     world.say("the controller stops")
     insist(world.lab.stop_controller)
-    time.sleep(0.3)  # what was read before is a fifth of a second old at most
-    world.away = True
     return world.random.random() < 0.5 or start_controller(world)
 
 
 def start_controller(world: World) -> bool:
     """The controller comes back."""
-    if world.away:
+    if was_away := world.away:
         world.say("the controller starts")
         world.lab.start_controller()
-        world.away = False
-        return True
-    return False
+    return was_away
 
 
 def insist(act: Callable[[], None]) -> None:
     """Try again: the script that looks for the controller is cut off by its own pipe now and then."""
     for _ in range(4):
-        try:
+        with contextlib.suppress(AssertionError):
             return act()
-        except AssertionError as error:
-            if "exit 141" not in str(error):
-                raise
     return act()
 
 
@@ -469,35 +376,27 @@ def turn_queue(world: World) -> bool:
     """Jobs that are asked for from now on wait, or may start again."""
     if not world.away:
         world.closed = not world.closed
-        word = "down" if world.closed else "up"
-        world.lab.run("scontrol", "update", "partitionname=debug", f"state={word}")
-        world.say(f"the queue is {word}")
+        state = f"state={'down' if world.closed else 'up'}"
+        world.say(f"the queue has {state}")
+        world.lab.run("scontrol", "update", "partitionname=debug", state)
     return not world.away
 
 
-def wait(world: World) -> bool:
-    """Nothing, for a moment."""
-    time.sleep(world.random.uniform(0.2, 2.0))
-    return True
-
-
-Step = Callable[[World], bool]
-STEPS: list[tuple[int, str, Step]] = [
+STEPS: list[tuple[int, str, Callable[[World], bool]]] = [
     (9, "client", lambda world: use(world, "client")),
     (4, "replacer", lambda world: use(world, "replacer")),
     (4, "brief", lambda world: use(world, "brief")),
     (2, "unrecorded", lambda world: use(world, "unrecorded")),
-    (2, "kill", end),
-    (2, "resize", resize),
+    (2, "kill", lambda world: meddle(world, "kill", KILL)),
+    (2, "resize", lambda world: meddle(world, "resize", RESIZE)),
     (4, "signal", interrupt),
-    (2, "cancel", lambda world: tell_slurm(world, "admin", BY_CANCEL, "scancel")),
-    (2, "requeue", lambda world: tell_slurm(world, "requeue", NEVER, "scontrol", "requeue")),
+    (2, "cancel", lambda world: administer(world, "admin", "scancel")),
+    (2, "requeue", lambda world: administer(world, "requeue", "scontrol", "requeue")),
     (2, "break a node", break_node),
     (4, "mend a node", mend_node),
     (2, "kill a keeper", kill_keeper),
-    (2, "lose the controller", lose_controller),
+    (2, "stop the controller", stop_controller),
     (6, "start the controller", start_controller),
     (2, "turn the queue", turn_queue),
-    (4, "wait", wait),
+    (4, "wait", lambda world: not time.sleep(world.random.uniform(0.2, 2.0))),
 ]
-"""How often each is chosen, what it is called, and what it does."""

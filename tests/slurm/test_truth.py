@@ -44,6 +44,12 @@ def start_again(lab: Lab) -> None:
         lab.run("scontrol", "update", f"jobid={job.id}", "starttime=now", check=False)
 
 
+def node_of(lab: Lab, rank: int) -> int:
+    """The number of the node that the only job's host of a rank is on."""
+    [job] = lab.jobs()
+    return int(job.nodes[rank].removeprefix("n"))
+
+
 def failed_after_s(out: str) -> int:
     """How long the call took to fail."""
     [line] = [line for line in out.splitlines() if line.startswith("failed")]
@@ -67,10 +73,11 @@ def test_a_node_that_dies_during_a_call(client: Client, lab: Lab) -> None:
     """The host is named with its machine and Slurm's word on it; the other hosts stay allocated."""
     program = client.start(CALL % "")
     read_until(program, "calling")
-    lab.poweroff_node(2)
+    node = node_of(lab, 1)
+    lab.poweroff_node(node)
     out, err = finish(program, 90)
     assert failed_after_s(out) <= 35
-    assert "host w/1 is lost: its machine n2 does not answer" in err
+    assert f"host w/1 is lost: its machine n{node} does not answer" in err
     assert "host lost" in out
     assert "2/3 hosts ready" in out
     assert lab.jobs()[0].state == "RUNNING"
@@ -81,7 +88,7 @@ def test_a_worker_that_crashes(client: Client, lab: Lab) -> None:
     """A host whose worker dies is named with the last lines of its own log."""
     program = client.start(CALL % "")
     read_until(program, "calling")
-    lab.on_node(2, "pkill", "-KILL", "-x", "w/1", check=False)
+    lab.on_node(node_of(lab, 1), "pkill", "-KILL", "-x", "w/1", check=False)
     out, err = finish(program, 60)
     assert failed_after_s(out) <= 20
     assert "host w/1 is lost: its worker ended: it was ended by SIGKILL" in err
@@ -92,11 +99,12 @@ def test_a_keeper_that_crashes(client: Client, lab: Lab) -> None:
     """A host whose keeper dies is lost; Slurm's word on its task is in the reason."""
     program = client.start(CALL % "")
     read_until(program, "calling")
-    lab.on_node(3, "pkill", "-KILL", "-f", "milkweed.worker.remote", check=False)
+    node = node_of(lab, 2)
+    lab.on_node(node, "pkill", "-KILL", "-f", "milkweed.worker.remote", check=False)
     out, err = finish(program, 60)
     assert failed_after_s(out) <= 30
     assert "host w/2 is lost" in err
-    assert "its task on node n3 ended" in err
+    assert f"its task on node n{node} ended" in err
     client.run("job_load().kill()")
 
 
@@ -116,12 +124,15 @@ def test_a_requeued_job_gets_new_hosts(client: Client, lab: Lab) -> None:
     """)
     read_until(program, "on [")
     [job] = lab.jobs()
-    lab.run("scontrol", "update", "nodename=n1", "state=drain", "reason=test")
+    drained = job.nodes[0]
+    lab.run("scontrol", "update", f"nodename={drained}", "state=drain", "reason=test")
     lab.run("scontrol", "requeue", str(job.id))
     start_again(lab)
     out, err = finish(program, 90)
     assert "pending Slurm job" in out, out + err
-    assert "again ['n2', 'n3']" in out
+    [again] = [line for line in out.splitlines() if line.startswith("again")]
+    assert again.count("'n") == 2
+    assert drained not in again
     assert "it is back in the queue" in err
     after = client.run("""
         state = job_load().state()
@@ -129,14 +140,14 @@ def test_a_requeued_job_gets_new_hosts(client: Client, lab: Lab) -> None:
         print("third", sorted(values(actors.variable.call("SLURMD_NODENAME").get())))
         job_load().kill()
     """)
-    assert "third ['n2', 'n3']" in after
-    lab.run("scontrol", "update", "nodename=n1", "state=resume")
+    assert again.replace("again", "third") in after
+    lab.run("scontrol", "update", f"nodename={drained}", "state=resume")
 
 
 def test_a_node_dies_and_slurm_requeues(client: Client, lab: Lab) -> None:
     """A job that is not to survive a node is queued again by Slurm, and the next program finds its new hosts."""
     client.run("SlurmJob(meshes={'w': 2}, survive_node_failure=False).state()")
-    lab.poweroff_node(1)
+    lab.poweroff_node(node_of(lab, 0))
     start_again(lab)
     out = client.run("""
         job = job_load()
@@ -145,13 +156,13 @@ def test_a_node_dies_and_slurm_requeues(client: Client, lab: Lab) -> None:
         print("again", sorted(values(actors.variable.call("SLURMD_NODENAME").get())))
         job.kill()
     """)
-    assert "again ['n2', 'n3']" in out or "again ['n3', 'n4']" in out
+    assert "again ['n" in out
 
 
 def test_hosts_without_their_first_node_end_when_idle(client: Client, lab: Lab) -> None:
     """The batch script is gone with its node: the hosts that are left still end the job when nobody wants them."""
     client.run("SlurmJob(meshes={'w': 2}, idle_timeout_s=12).state()")
-    lab.poweroff_node(1)
+    lab.poweroff_node(node_of(lab, 0))
     wait_until(lambda: not lab.jobs(), 40)
     assert "ended" in client.run("print(job_load().status().describe()); job_load().kill()")
 
@@ -269,6 +280,7 @@ def test_a_client_that_is_killed_leaves_no_procs(client: Client, lab: Lab) -> No
     read_until(program, "calling")
     program.send_signal(signal.SIGKILL)
     finish(program, 10)
-    wait_until(lambda: "w/1 r" not in lab.on_node(2, "ps", "-eo", "comm").stdout)
+    node = node_of(lab, 1)
+    wait_until(lambda: "w/1 r" not in lab.on_node(node, "ps", "-eo", "comm").stdout)
     assert [job.state for job in lab.jobs()] == ["RUNNING"]
     client.run("job_load().kill()")
