@@ -50,9 +50,9 @@ _IMPATIENT = {
 # late for what it waits for then. A broken cable does not close a connection, so one that was closed is opened
 # again at once or never; and a host that does not answer for this long is not merely busy.
 _NETWORKED = {
-    "channel_reconnect_timeout": "5s",
-    "get_proc_state_max_idle": "10s",
-    "get_actor_state_max_idle": "10s",
+    "channel_reconnect_timeout": "2s",
+    "get_proc_state_max_idle": "6s",
+    "get_actor_state_max_idle": "6s",
 }
 
 

@@ -170,8 +170,7 @@ class World:
     tracked: dict[int, Tracked] = field(default_factory=dict)
     counts: dict[str, Counter[str]] = field(default_factory=dict)
     wrong: list[str] = field(default_factory=list)
-    closed: bool = False
-    """Whether the queue lets nobody in."""
+    closed: bool = False  # the queue lets nobody in
     hit: set[int] = field(default_factory=set)
     """Nodes on which something was ended the hard way."""
     held_back: dict[int, float] = field(default_factory=dict)
@@ -293,9 +292,8 @@ def interrupt(world: World, programs: Sequence[Program] = ()) -> bool:
 
 def administer(world: World, kind: str, *command: str) -> bool:
     """An administrator cancels a job, or puts one that runs back into the queue."""
-    words, ends_as = ("running",), frozenset[str]()
-    if kind == "admin":
-        words, ends_as = ("running", "pending"), BY_CANCEL
+    words = {"running"} | ({"pending"} if kind == "admin" else set())
+    ends_as = BY_CANCEL if kind == "admin" else frozenset[str]()
     rows = [] if world.away else [row for row in world.rows() if row.word in words]
     if rows:
         row = world.random.choice(rows)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,10 +13,15 @@ from unit.slurm_fake import FakeSlurm
 
 
 @pytest.fixture
-def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: FakeClock) -> FakeSlurm:
+def slurm(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: FakeClock
+) -> Iterator[FakeSlurm]:
     """A cluster of no nodes and no jobs; its queue is read again whenever the clock was moved."""
     made = FakeSlurm(tmp_path / "slurm")
+    made.answer("sbatch", "slurm-wlm 22.05.8\n")
     monkeypatch.setenv("PATH", f"{made.bin}:/usr/bin:/bin")
     monkeypatch.setattr(commands, "queue", commands.Queue(clock))
     monkeypatch.setattr(commands, "_nodes", [])
-    return made
+    commands.cluster_name.cache_clear()
+    yield made
+    commands.cluster_name.cache_clear()

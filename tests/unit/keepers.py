@@ -150,6 +150,7 @@ class FakeKeeper:
         asyncio.run_coroutine_threadsafe(work, self._loop).result(WAIT_S)
 
     async def _stop(self) -> None:
+        await asyncio.sleep(0.005)  # asyncio forgets those who knock while a server closes
         for server in self._servers:
             server.close()
         for _ in range(1000):  # let those who were just let in begin, and those who are cut off finish

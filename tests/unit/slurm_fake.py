@@ -21,6 +21,7 @@ home='{home}'
 env | sort >"$home/{name}.env"
 pwd >"$home/{name}.cwd"
 [ -f "$home/{name}.then" ] && . "$home/{name}.then"
+[ "{name} $*" = "scontrol show config" ] && [ -f "$home/config" ] && exec cat "$home/config"
 cat "$home/{name}.out"
 cat "$home/{name}.err" >&2
 exit "$(cat "$home/{name}.code")"
@@ -40,6 +41,7 @@ class FakeSlurm:
             program.chmod(0o755)
             self.answer(name)
         (home / "sbatch.stdin").touch()
+        self.cluster("lab")
 
     def answer(self, name: str, out: str = "", *, err: str = "", code: int = 0) -> None:
         """From now on a command prints this."""
@@ -57,9 +59,14 @@ class FakeSlurm:
 
     def be_away(self) -> None:
         """No command reaches the controller."""
+        (self.home / "config").unlink(missing_ok=True)
         for name in COMMANDS:
             words = "Unable to contact slurm controller (connect failure)"
             self.answer(name, err=f"slurm_load_jobs error: {words}\n", code=1)
+
+    def cluster(self, name: str) -> None:
+        """The cluster's name."""
+        (self.home / "config").write_text(f"BOOT_TIME = now\nClusterName             = {name}\n")
 
     def nodes(self, *names: str, partition: str = "debug*", address: str = "", **more: str) -> None:
         """The cluster has these nodes."""
@@ -79,6 +86,11 @@ class FakeSlurm:
     def called(self, name: str) -> list[list[str]]:
         """The arguments of every call of one command."""
         return [arguments for command, *arguments in self.calls if command == name]
+
+    @property
+    def submitted(self) -> list[list[str]]:
+        """The arguments of every submission."""
+        return [arguments for arguments in self.called("sbatch") if arguments != ["--version"]]
 
     @property
     def script(self) -> str:

@@ -30,7 +30,7 @@ from milkweed.backends.slurm.start import (
 from milkweed.bell import Bell
 from milkweed.errors import AccessError
 from milkweed.spec import JobSpec, Lifetime, MeshSpec
-from unit.slurm_fake import APPLY_ID, node, part
+from unit.slurm_fake import APPLY_ID, FakeSlurm, node, part
 
 SPEC = JobSpec(
     name="demo",
@@ -65,6 +65,11 @@ def job(tmp_path: Path) -> Path:
     folder = tmp_path / "job"
     ensure_authority(folder, APPLY_ID)
     return folder
+
+
+@pytest.fixture(autouse=True)
+def _cluster(slurm: FakeSlurm) -> None:
+    """What is written down has the name of the cluster."""
 
 
 @pytest.fixture(autouse=True)

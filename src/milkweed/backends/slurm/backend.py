@@ -67,7 +67,7 @@ class SlurmBackend:
         check_renew(spec.client.get("renew"))
         with contextlib.suppress(UnreachableError):
             commands.check_version()
-            check_components(make_components(parts), commands.load_nodes())
+            check_components(make_components(parts), commands.load_nodes(NODES_AGE_S))
 
     # Asking
 

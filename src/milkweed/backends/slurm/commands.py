@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import re
+import shutil
 import subprocess
 import threading
 import time
@@ -92,11 +93,16 @@ def _environment() -> dict[str, str]:
 
 def check_version() -> str:
     """The version of Slurm; an error without one, or with one that lacks what the script needs."""
-    version = parse_version(run(["sbatch", "--version"]))
+    version = _read_version(shutil.which("sbatch") or "sbatch")
     shown, least = (".".join(f"{n:02d}" for n in v) for v in (version, MINIMUM_VERSION))
     if version < MINIMUM_VERSION:
         raise BackendError(f"this is Slurm {shown}, and milkweed needs {least} or newer")
     return shown
+
+
+@functools.cache
+def _read_version(sbatch: str) -> tuple[int, int]:
+    return parse_version(run([sbatch, "--version"]))
 
 
 @functools.cache
