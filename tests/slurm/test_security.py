@@ -1,0 +1,103 @@
+"""Nobody in: what Slurm, other users and strangers on the network can see of a job, and that they stay outside."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from pathlib import Path
+
+import pytest
+
+from milkweed.errors import UnreachableError
+from programs import Client
+from slurm.lab import Lab
+
+START = """
+    job = SlurmJob(meshes={"w": 2}, env={"TOKEN": "s3cret-value"})
+    job.state()
+    for host in job._backend().hosts(job._held.record.handle): print("host", host.address, host.control)
+"""
+
+
+@pytest.fixture
+def running(client: Client) -> list[tuple[str, str]]:
+    """A running job's hosts: where the engine serves, and where orders are taken."""
+    out = client.run(START)
+    lines = [line.split() for line in out.splitlines() if line.startswith("host ")]
+    return [(line[1], line[2]) for line in lines]
+
+
+def end(client: Client) -> None:
+    """End the job."""
+    client.run("job_load().kill()")
+
+
+def test_no_secret_is_shown(client: Client, lab: Lab, running: list[tuple[str, str]]) -> None:
+    """Neither argv of any process, nor what Slurm keeps and shows, holds a key or a variable's value."""
+    [job] = lab.jobs()
+    shown = lab.run("scontrol", "show", "job", "-dd", str(job.id)).stdout
+    shown += lab.run("scontrol", "write", "batch_script", str(job.id), "-").stdout
+    for node in job.nodes:
+        shown += lab.on_node(int(node[1:]), "ps", "-eww", "-o", "args").stdout
+    assert "milkweed" in shown
+    assert "s3cret" not in shown
+    assert "PRIVATE KEY" not in shown
+    end(client)
+
+
+def test_files_are_closed_to_others(
+    client: Client, lab: Lab, running: list[tuple[str, str]]
+) -> None:
+    """Every file and folder of the job is its owner's alone: at home, and on the nodes."""
+    paths = [client.home, *client.home.rglob("*")]
+    assert len(paths) > 10
+    for path in paths:
+        assert path.stat().st_mode & 0o077 == 0, path
+    [job] = lab.jobs()
+    find = "find /tmp -path '/tmp/milkweed-*' -perm /077"
+    found = lab.on_node(int(job.nodes[0][1:]), "sh", "-c", find)
+    others = [line for line in found.stdout.split() if not Path(line).name.startswith("monarch")]
+    assert others == []
+    end(client)
+
+
+def ask_as_stranger(machine: str, port: int) -> bytes:
+    """What somebody without a certificate is answered."""
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    try:
+        with (
+            socket.create_connection((machine, port), 5) as plain,
+            context.wrap_socket(plain) as tls,
+        ):
+            tls.sendall(b'{"op":"status"}\n{"op":"stop"}\n')
+            return tls.recv(1)
+    except OSError:
+        return b""
+
+
+def test_strangers_are_refused(client: Client, lab: Lab, running: list[tuple[str, str]]) -> None:
+    """Neither the engine's port nor that of orders talks to somebody without a certificate."""
+    for address, _control in running:
+        machine, _, port = address.removeprefix("tls://").rpartition(":")
+        assert ask_as_stranger(machine, int(port)) == b""
+        assert ask_as_stranger(machine, int(port) + 1) == b""
+    assert "2/2 hosts ready" in client.run("print(job_load().status().describe())")
+    end(client)
+
+
+def test_another_jobs_certificate_is_refused(
+    client: Client, lab: Lab, folder: Path, running: list[tuple[str, str]]
+) -> None:
+    """A client of another job of the same user does not get in either."""
+    from milkweed.control import Connection, Door, parse_door
+    from milkweed.pki import make_authority, save_credentials
+
+    other = make_authority("another")
+    save_credentials(folder / "other", other.issue(["10.77.0.1"]), other.cert_pem)
+    door = parse_door(running[0][1])
+    wrong = Door(door.path, door.machine, door.port, door.host, str(folder / "other"))
+    with pytest.raises(UnreachableError, match="does not answer"):
+        Connection(str(wrong), timeout_s=3)
+    end(client)
