@@ -159,8 +159,8 @@ def open_tls(host: str, port: int, folder: str, timeout_s: float) -> Secure:
         made.settimeout(min(timeout_s, HANDSHAKE_TIMEOUT_S))
         try:
             channel.shake_hands()
-        except TimeoutError as error:
-            raise ssl.SSLError("whoever listens there does not speak TLS") from error
+        except (TimeoutError, ConnectionError) as error:
+            raise ssl.SSLError(f"whoever listens there does not shake hands: {error}") from error
         made.settimeout(timeout_s)
     except (OSError, ValueError):
         made.close()

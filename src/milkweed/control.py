@@ -247,7 +247,8 @@ class RemoteLog:
                 self._connections[address] = Connection(address)
             return base64.b64decode(self._connections[address].ask(order, "log")["data"])
         except (UnreachableError, DeadlineError):
-            self._connections.pop(address, None)
+            if broken := self._connections.pop(address, None):
+                broken.close()
             return b""
 
     def close(self) -> None:

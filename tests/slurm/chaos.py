@@ -332,10 +332,10 @@ def mend_node(world: World) -> bool:
 def kill_keeper(world: World) -> bool:
     """The parent of a host is ended by SIGKILL: a child of Slurm's step on a node."""
     i = world.random.choice([i for i in NODES if i not in world.lab._down])
-    listed = world.lab.on_node(i, "ps", "-eo", "pid,ppid,comm,args", check=False).stdout
-    found = [line.split(None, 3) for line in listed.splitlines()]
-    steps = {words[0] for words in found if "slurmstepd" in words[2]}
-    keepers = [words[0] for words in found if words[1] in steps and "milkweed.worker" in words[-1]]
+    listed = world.lab.on_node(i, "ps", "-eo", "pid=,ppid=,comm=", check=False).stdout
+    found = [line.split(None, 2) for line in listed.splitlines()]
+    steps = {words[0] for words in found if words[2] == "slurmstepd"}
+    keepers = [words[0] for words in found if words[1] in steps and "python" in words[2]]
     if keepers:
         victim = world.random.choice(keepers)
         world.say(f"kill the keeper {victim} on n{i}")

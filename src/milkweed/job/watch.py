@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping
@@ -10,6 +11,7 @@ from typing import Any
 
 from ..backends.base import Backend, Explains, Glances, Handle
 from ..control import Session
+from ..errors import MilkweedError
 from ..events import Events
 from ..status import HostState, HostStatus, Liveness, Status
 from .terminal import Terminal
@@ -30,7 +32,8 @@ def glance(backend: Backend, handle: Handle, *, fresh: bool = False) -> Status:
 def explain(backend: Backend, handle: Handle, host: str) -> HostStatus:
     """What the scheduler knows of a host that does not answer."""
     if isinstance(backend, Explains):
-        return backend.explain(handle, host)
+        with contextlib.suppress(MilkweedError):  # a scheduler that is away knows nothing either
+            return backend.explain(handle, host)
     return HostStatus(host=host, state=HostState.UNKNOWN)
 
 

@@ -53,6 +53,8 @@ def main(invitation: Mapping[str, Any]) -> int:
 
 def end_job(command: Sequence[str]) -> None:
     """When the lease is over, so is the job, though nobody may be left to notice."""
+    if not command:
+        return
     with contextlib.suppress(OSError, subprocess.SubprocessError):
         words = [os.path.expandvars(word) for word in command]
         subprocess.run(words, timeout=30, check=False)  # noqa: S603  the scheduler's own command
@@ -77,7 +79,11 @@ def ensure_run_folder(apply_id: str, share: str) -> Path:
             raise SystemExit(f"{run} is in use by another keeper of the same share")
         time.sleep(0.1)
     shutil.rmtree(run, ignore_errors=True)
-    for folder in (run, run / wire.SOCKET_FOLDER, run / wire.LOG_FOLDER):
+    try:
+        run.mkdir(mode=0o700)
+    except FileNotFoundError:
+        return ensure_run_folder(apply_id, share)  # the last keeper before us has just tidied up
+    for folder in (run / wire.SOCKET_FOLDER, run / wire.LOG_FOLDER):
         folder.mkdir(mode=0o700)
     fd = os.open(run / wire.LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o600)
     fcntl.flock(fd, fcntl.LOCK_EX)

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from ... import registry
-from ...bell import route_to
-from ...control import Connection, Door, RemoteLog
+from ...control import RemoteLog
 from ...errors import (
     AllocationEndedError,
     BackendError,
@@ -25,13 +24,13 @@ from ...option_tables import SLURM_OPTIONS
 from ...options import OptionField
 from ...plan import Renewal
 from ...spec import JobSpec
-from ...status import HostStatus, Liveness, Status
+from ...status import HostState, HostStatus, Liveness, Status
 from ..base import Capabilities, Handle, LogLine, Request
 from . import commands
 from .admission import admit, is_silent
 from .check import check_components
-from .nodes import NodeRow
-from .places import PartData, Place, make_places, rows_of
+from .hosts import NODES_AGE_S, ask_host, is_elsewhere, load_nodes_of, make_door, make_host
+from .places import PartData, Place, component_of, make_note, make_places, rows_of
 from .renewal import check_renew, followers, is_due, make_renewal
 from .resize import (
     drop_ended,
@@ -44,13 +43,17 @@ from .resize import (
 )
 from .script import DEFAULT_PYTHON, Submission, part_log, render_arguments, render_script
 from .shape import Part, make_components, make_parts
-from .start import ensure_authority, ensure_client, load_parts, make_start, save_part
+from .start import (
+    ensure_authority,
+    load_parts,
+    make_start,
+    save_note,
+    save_part,
+)
 from .status import answer_to_status, explain_end, judge_host, make_status
 from .text import JobRow, parse_job_id, parse_mark
 
 CANCEL_TIMEOUT_S = 120.0
-NODES_AGE_S = 3.0
-"""How old Slurm's word on a node may be when it explains why a host does not answer."""
 _AT_ONCE = 32
 
 
@@ -105,9 +108,20 @@ class SlurmBackend:
         for number, part in enumerate(submission.parts):
             name = submission.part_name(number)
             save_part(start, spec, part, name, authority=authority, rows=rows)
-        answer = commands.run(render_arguments(submission), text=render_script(submission))
-        commands.queue.wake()
-        return parse_job_id(answer)
+        try:
+            answer = commands.run(render_arguments(submission), text=render_script(submission))
+            return parse_job_id(answer)
+        except UnreachableError:
+            raise
+        except BackendError:
+            with contextlib.suppress(OSError):
+                logs.rmdir()  # nothing was submitted, so nothing will be written there
+            raise
+        except ValueError as error:
+            # It may have been taken all the same: the intent stays, and the mark tells.
+            raise UnreachableError("what sbatch printed cannot be read", seen=str(error)) from error
+        finally:
+            commands.queue.wake()
 
     def resize(self, handle: Handle, spec: JobSpec) -> Handle:
         """Add what is wanted and not there as components of its own, and release what is not wanted."""
@@ -117,7 +131,7 @@ class SlurmBackend:
         parts = load_parts(folder, generation)
         places = places_of(rows, parts)
         for released in surplus(spec, places).values():
-            release(folder, released, lambda place: str(_door(place)))
+            release(folder, released, lambda place: str(make_door(place)))
         jobs = list(handle["jobs"])
         request = Request(spec=spec, apply_id=handle["apply_id"], keep=_is_kept(parts))
         for part in limit_growth(make_growth(spec, places), rows):
@@ -192,9 +206,9 @@ class SlurmBackend:
         status, rows = self._read(handle, 0.2)
         if status.liveness is not Liveness.RUNNING:
             return status
-        places = make_places(rows, load_parts(Path(handle["folder"]), handle["generation"]))
+        places = self._make_places(handle, rows)
         asked = self._ask(places)
-        nodes = _load_nodes_of(place for place, answer in asked if isinstance(answer, str))
+        nodes = load_nodes_of(place for place, answer in asked if isinstance(answer, str))
         hosts = tuple(
             judge_host(place, answer, nodes)
             if isinstance(answer, str)
@@ -216,35 +230,47 @@ class SlurmBackend:
         return make_status(rows), rows
 
     def _places(self, handle: Handle) -> list[Place]:
-        parts = load_parts(Path(handle["folder"]), handle["generation"])
-        return make_places(self._rows(handle, 0.5), parts)
+        return self._make_places(handle, self._rows(handle, 0.5))
+
+    def _make_places(self, handle: Handle, rows: Sequence[JobRow]) -> list[Place]:
+        """Every host and its node; while all nodes are there, it is noted which is whose."""
+        folder = Path(handle["folder"])
+        parts = load_parts(folder, handle["generation"])
+        for row in rows:
+            part = parts.get(component_of(row))
+            if part is not None and (note := make_note(part, row)):
+                save_note(folder, part["part"], note)
+                part.update(note)
+        return make_places(rows, parts)
 
     def _ask(self, places: Sequence[Place]) -> list[tuple[Place, Any]]:
         """Every host's own answer, or why there is none."""
         with ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
-            return list(zip(places, pool.map(_ask_host, places), strict=True))
+            return list(zip(places, pool.map(ask_host, places), strict=True))
 
     def explain(self, handle: Handle, host: str) -> HostStatus:
         """What became of a host that no longer answers."""
-        place = next(place for place in self._places(handle) if place.host == host)
-        return judge_host(place, "its keeper does not answer", _load_nodes_of([place]))
+        for place in self._places(handle):
+            if place.host == host:
+                return judge_host(place, "its keeper does not answer", load_nodes_of([place]))
+        return HostStatus(host=host, state=HostState.UNKNOWN, reason="the job has no such host")
 
     def admit(self, handle: Handle, hosts: Sequence[str]) -> None:
         """Let in hosts whose nodes do not see the job's folder, through Slurm itself."""
         places = [place for place in self._places(handle) if place.host in hosts and place.node]
         waiting = [place for place in places if is_silent(place, time.time())]
         if waiting:
-            admit(Path(handle["folder"]), places, lambda place: str(_door(place)))
+            admit(Path(handle["folder"]), places, lambda place: str(make_door(place)))
 
     def controls(self, handle: Handle) -> Sequence[str]:
         """Where the keepers take orders."""
-        return [str(_door(place)) for place in self._places(handle) if place.node]
+        return [str(make_door(place)) for place in self._places(handle) if place.node]
 
     def hosts(self, handle: Handle) -> Sequence[Host]:
         """The hosts, with the addresses their workers serve."""
         if self.glance(handle, fresh=True).liveness is not Liveness.RUNNING:
             raise AllocationEndedError("the job does not run", seen=self.glance(handle).describe())
-        return [_make_host(place, answer) for place, answer in self._ask(self._places(handle))]
+        return [make_host(place, answer) for place, answer in self._ask(self._places(handle))]
 
     def logs(self, handle: Handle, host: str | None, *, follow: bool) -> Iterator[LogLine]:
         """Read each host's file, or ask its keeper where it is not seen; `client` is the one of a batch client."""
@@ -274,7 +300,8 @@ class SlurmBackend:
         except UnreachableError:
             places = make_places([], load_parts(Path(handle["folder"]), handle["generation"]))
         files = {
-            place.host: str(_door(place)) if _is_elsewhere(place) else place.log for place in places
+            place.host: str(make_door(place)) if is_elsewhere(place) else place.log
+            for place in places
         }
         for place in places:
             files["client"] = f"{place.part['logs']}/client.log"
@@ -339,53 +366,3 @@ def ensure_logs(spec: JobSpec, apply_id: str) -> Path:
     except OSError as error:
         raise SpecError(f"log_dir: {base!r} cannot be made", seen=str(error)) from error
     return folder
-
-
-def _load_nodes_of(places: Any) -> Mapping[str, NodeRow]:
-    """Slurm's view of the nodes of some hosts; nothing is asked when there are none."""
-    wanted = {place.node for place in places if place.node}
-    if not wanted:
-        return {}
-    try:
-        return {row.name: row for row in commands.load_nodes(NODES_AGE_S) if row.name in wanted}
-    except BackendError:
-        return {}
-
-
-def _door(place: Place) -> Door:
-    folder = Path(place.part["record_folder"])
-    return Door(
-        machine=place.machine,
-        port=place.part["port"],
-        host=place.host,
-        credentials=str(ensure_client(folder, route_to(place.machine))),
-    )
-
-
-def _ask_host(place: Place) -> Mapping[str, Any] | str:
-    if not place.node:
-        return "it has no node yet"
-    try:
-        with Connection(str(_door(place))) as connection:
-            return connection.ask({"op": "status"}, "status")
-    except (UnreachableError, DeadlineError) as error:
-        return error.seen or error.what
-
-
-def _make_host(place: Place, answer: Any) -> Host:
-    if isinstance(answer, str):
-        raise UnreachableError(f"host {place.host} does not answer", seen=answer)
-    item = next(item for item in answer["hosts"] if item["host"] == place.host)
-    mesh, _, rank = place.host.rpartition("/")
-    return Host(
-        name=place.node,
-        mesh=mesh,
-        rank=int(rank),
-        address=item["address"],
-        control=str(_door(place)),
-    )
-
-
-def _is_elsewhere(place: Place) -> bool:
-    """Whether a host that runs keeps its log where it cannot be seen from here."""
-    return bool(place.node) and not Path(place.log).exists()

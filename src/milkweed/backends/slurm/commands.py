@@ -102,7 +102,13 @@ def check_version() -> str:
 
 @functools.cache
 def _read_version(sbatch: str) -> tuple[int, int]:
-    return parse_version(run([sbatch, "--version"]))
+    try:
+        return parse_version(run([sbatch, "--version"]))
+    except ValueError as error:
+        hint = "look what `sbatch --version` prints: is it Slurm's own sbatch?"
+        raise BackendError(
+            "the version of Slurm cannot be read", seen=str(error), hint=hint
+        ) from error
 
 
 @functools.cache

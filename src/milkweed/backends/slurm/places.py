@@ -83,16 +83,29 @@ def _part_places(component: int, part: PartData, row: JobRow | None) -> list[Pla
     ]
 
 
+def make_note(part: PartData, row: JobRow | None) -> dict[str, Any] | None:
+    """Which host is on which node, as long as that is certain; None when there is nothing new to note."""
+    count = len(part["hosts"]) - len(part["released"])
+    if row is None or row.liveness is not Liveness.RUNNING or len(row.nodes) != count:
+        return None
+    if part.get("nodes_start") == row.start:
+        return None
+    return {
+        "nodes_start": row.start,
+        "nodes": {str(i): n for i, n in place_nodes(part, row).items()},
+    }
+
+
 def place_nodes(part: PartData, row: JobRow | None) -> dict[int, str]:
     """Nodes by the number of their task: Slurm counts tasks along the list of nodes.
 
-    Once hosts were released the list has gaps, so the nodes were written down before; when the job was put
-    back into the queue since, it has others, and only as many as it has hosts left.
+    Once hosts were released, or a node failed, the list has gaps, so the nodes were noted when all were there.
+    When the job was put back into the queue since, it has others, and only as many as it has hosts left.
     """
     if row is None or row.liveness is not Liveness.RUNNING:
         return {}
     noted = {int(index): node for index, node in part.get("nodes", {}).items()}
-    if noted and set(row.nodes) <= set(noted.values()):
+    if noted and part.get("nodes_start") == row.start and set(row.nodes) <= set(noted.values()):
         return {index: node for index, node in noted.items() if node in row.nodes}
     left = [index for index in range(len(part["hosts"])) if index not in part["released"]]
     indices = left if len(row.nodes) <= len(left) else range(len(part["hosts"]))

@@ -64,8 +64,7 @@ def release(folder: Path, places: Sequence[Place], door: Callable[[Place], str])
     part, row = places[0].part, places[0].row
     nodes = place_nodes(part, row)
     gone = {place.index for place in places} | set(part["released"])
-    noted = {str(index): node for index, node in nodes.items()}
-    save_part_data(folder, {**part, "released": sorted(gone), "nodes": noted})
+    save_part_data(folder, {**part, "released": sorted(gone)})
     for place in places:
         _stop(door(place)) if place.node else None
     if row is None or row.liveness is Liveness.ENDED:

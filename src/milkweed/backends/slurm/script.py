@@ -37,6 +37,8 @@ if not os.path.isfile(path + "/milkweed/worker/remote.py"):
     os.close(fd)
 sys.path.insert(0, path)
 from milkweed.worker.remote import main
+if path != invitation["source"]:
+    os.unlink(path)
 code = main(invitation)
 sys.stderr.flush()
 os._exit(code)

@@ -26,7 +26,8 @@ MANAGED = {
     "-A": "account", "--account": "account", "-q": "qos", "--qos": "qos", "--exclusive": "exclusive",
     "-C": "constraint", "--constraint": "constraint", "--mem": "mem", "-c": "cpus_per_task",
     "--cpus-per-task": "cpus_per_task", "--gpus-per-node": "gpus_per_node", ":": "",
-    "-k": "", "--no-kill": "", "-D": "", "--chdir": "", "--export": "", "--export-file": "",
+    "-k": "", "--no-kill": "", "-M": "", "--clusters": "", "--cluster": "", "--": "",
+    "-D": "", "--chdir": "", "--export": "", "--export-file": "",
 }  # fmt: skip
 """Arguments of sbatch that milkweed sets itself, and the parameter that sets them."""
 
@@ -97,15 +98,22 @@ def make_shape(spec: JobSpec, mesh: MeshSpec) -> Shape:
 
 def mesh_options(spec: JobSpec) -> dict[str, dict[str, Any]]:
     """The block's own words for single meshes, checked."""
-    given: Mapping[str, Any] = spec.options.get("meshes") or {}
+    given: Any = spec.options.get("meshes") or {}
     found: dict[str, dict[str, Any]] = {}
+    _check_mapping(given, "slurm.meshes")
     for name, words in given.items():
+        _check_mapping(words, f"slurm.meshes.{name}")
         if name not in spec.sizes:
             raise SpecError(
                 f"slurm.meshes: {name!r} is not a mesh of this job", hint=suggest(name, spec.sizes)
             )
         found[name] = check_options(MESH_OPTIONS, words, where=f"slurm.meshes.{name}")[0]
     return found
+
+
+def _check_mapping(value: object, where: str) -> None:
+    if not isinstance(value, Mapping):
+        raise SpecError(f"{where}: {value!r} is not a mapping", hint="write {partition: cpu}")
 
 
 def _time_limit(spec: JobSpec, said: Mapping[str, Any]) -> float | None:

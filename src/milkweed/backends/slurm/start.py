@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ...bell import bell, route_to
-from ...errors import AccessError
+from ...errors import AccessError, StateError
 from ...pki import (
     Authority,
     load_authority,
@@ -103,7 +103,8 @@ def save_part(
 
 def save_part_data(folder: Path, data: Mapping[str, Any]) -> None:
     """Write a part's file anew."""
-    _save(folder / wire.part_file(data["part"]), data)
+    notes = {"nodes", "nodes_start"}
+    _save(folder / wire.part_file(data["part"]), {k: v for k, v in data.items() if k not in notes})
 
 
 def _save(path: Path, data: Mapping[str, Any]) -> None:
@@ -152,5 +153,20 @@ def load_parts(folder: Path, generation: int | None) -> dict[int, dict[str, Any]
     found: dict[int, dict[str, Any]] = {}
     for path in folder.glob(wire.part_file(f"{'*' if generation is None else generation}.*")):
         component = path.name.removesuffix(".json").rpartition(".")[2]
-        found[int(component)] = json.loads(path.read_bytes())
+        data: dict[str, Any] = json.loads(path.read_bytes())
+        found[int(component)] = {**data, **_load_note(folder, data["part"])}
     return found
+
+
+def _load_note(folder: Path, part: str) -> dict[str, Any]:
+    """Which host was seen on which node, in which run of the job."""
+    try:
+        return json.loads((folder / f"nodes-{part}.json").read_bytes())
+    except (OSError, ValueError):
+        return {}
+
+
+def save_note(folder: Path, part: str, note: Mapping[str, Any]) -> None:
+    """Remember it: a list of nodes that has lost one does not tell which."""
+    with contextlib.suppress(StateError):
+        _save(folder / f"nodes-{part}.json", note)

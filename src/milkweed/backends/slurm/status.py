@@ -165,9 +165,9 @@ def _exit_line(place: Place) -> str:
 
 
 def _own_lines(place: Place) -> list[str]:
-    prefix = f"{place.index}: "
-    lines = read_tail(place.task_log, 400).splitlines()
-    return [line.removeprefix(prefix) for line in lines if line.startswith(prefix)][-TAIL_LINES:]
+    label = re.compile(rf"\s*{place.index}: ?(.*)")  # srun aligns the numbers of tasks
+    lines = (label.fullmatch(line) for line in read_tail(place.task_log, 400).splitlines())
+    return [match[1] for match in lines if match][-TAIL_LINES:]
 
 
 def _log_lines(place: Place) -> list[str]:
