@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import copy
 import functools
 import os
+import shutil
 import sys
+import tempfile
 import threading
 import time
 from collections import deque
@@ -33,6 +36,7 @@ from monarch.config import configure, get_global_config
 if TYPE_CHECKING:
     from monarch.actor import Point
 
+TLS_CA_ENV = "HYPERACTOR_TLS_CA"
 _lock = threading.Lock()
 _transports: list[str] = []
 """The transport this process speaks, once it speaks one."""
@@ -204,15 +208,27 @@ def _use_transport(addresses: Sequence[str], credentials: Mapping[str, str], lis
 
 
 def _use_credentials(credentials: Mapping[str, str]) -> None:
-    """Show these certificates to hosts; must come before the first connection of the process."""
-    known = {key: os.environ.get(key, value) for key, value in credentials.items()}
-    if known != dict(credentials):
+    """Show these certificates to hosts; must come before the first connection of the process.
+
+    They are copied: the engine reads the files whenever it connects, and a job's own go with the job.
+    """
+    authority = Path(credentials[TLS_CA_ENV]).read_bytes()
+    if _credentials and _credentials[0] != authority:
         raise AllocationError(
             "this process already shows another job's certificate",
             hint="a program can use one job with certificates; run the other in a second program",
         )
-    os.environ.update(credentials)
-    reload_config_from_env()
+    if not _credentials:
+        folder = tempfile.mkdtemp(prefix="milkweed-")
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        copies = {key: shutil.copy(path, folder) for key, path in credentials.items()}
+        os.environ.update(copies)
+        reload_config_from_env()
+        _credentials.append(authority)
+
+
+_credentials: list[bytes] = []
+"""The authority whose certificate this process shows, once it shows one."""
 
 
 _told: list[Callable[[], bool]] = []

@@ -41,6 +41,8 @@ _ERROR = re.compile(r"^([A-Za-z_][\w.]*)(?::|$)", re.MULTILINE)
 
 def check_leaks(world: World) -> None:
     """Every live job is on somebody's list, and no state file has two."""
+    if any("leaked" in text for text in world.wrong):
+        return  # said once; what is left in the end is looked for anyway
     deadline_s = time.monotonic() + LEAK_S
     while True:
         known = recorded(world)

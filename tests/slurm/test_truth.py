@@ -167,6 +167,45 @@ def test_hosts_without_their_first_node_end_when_idle(client: Client, lab: Lab) 
     assert "ended" in client.run("print(job_load().status().describe()); job_load().kill()")
 
 
+def test_a_program_goes_on_after_its_job_was_cancelled(client: Client, lab: Lab) -> None:
+    """The same program asks for another allocation, and uses it."""
+    program = client.start("""
+        job = SlurmJob(meshes={"w": 1})
+        def use(): return values(job.state().w.spawn_procs().spawn("p", Probe).pid.call().get())
+        first = (use(), job.apply_id)
+        print("calling", flush=True)
+        while job.status().liveness != "ended": time.sleep(0.2)
+        second = (use(), job.apply_id)
+        print("went on", first[1] != second[1])
+        job.kill()
+    """)
+    read_until(program, "calling")
+    lab.run("scancel", str(lab.jobs()[0].id))
+    out, err = finish(program, 60)
+    assert "went on True" in out, err
+    assert not lab.jobs()
+
+
+def test_a_node_that_was_restarted(client: Client, lab: Lab) -> None:
+    """A node that comes back without its host: the host is lost, though Slurm finds nothing wrong."""
+    client.run("SlurmJob(meshes={'w': 2}).state()")
+    node = node_of(lab, 1)
+    lab.kill_node(node)
+    lab.start_node(node)
+    out = client.run("""
+        job = SlurmJob(meshes={"w": 2}, on_change="replace")
+        deadline = time.monotonic() + 40
+        while not job_load().status().failed_hosts:
+            assert time.monotonic() < deadline, job_load().status()
+            time.sleep(0.5)
+        print(job.plan().render())
+        print("again", len(values(job.state().w.spawn_procs().spawn("p", Probe).pid.call().get())))
+        job.kill()
+    """)
+    assert "hosts were lost: w/1" in out
+    assert "again 2" in out
+
+
 def test_cancelled_while_pending(client: Client, lab: Lab) -> None:
     """A job that an administrator cancels in the queue ends the wait, with Slurm's word."""
     program = client.start("""

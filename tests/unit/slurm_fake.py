@@ -12,6 +12,8 @@ from milkweed.backends.slurm.text import JobRow, Mark, render_mark
 
 COMMANDS = ("sbatch", "squeue", "sinfo", "scontrol", "scancel", "sacct", "srun")
 APPLY_ID = "11111111-2222-4333-8444-555555555555"
+START_S = 1_794_800_000.0
+"""When jobs began, or will; one that was put back into the queue begins at another time."""
 
 # Each call is one record in `calls`; `NAME.then` is what else happens when it is called.
 PROGRAM = """#!/bin/sh
@@ -130,7 +132,7 @@ def line(
     number: str = "",
     reason: str = "None",
     left: str = "1:00:00",
-    start: str = "N/A",
+    start: str = "1794800000",
     comment: str = "",
 ) -> str:
     """A job as `squeue` prints it, with our mark."""
@@ -163,7 +165,7 @@ def row(**more: Any) -> JobRow:
         "state": "RUNNING",
         "nodes": (),
         "batch_host": "",
-        "start": None,
+        "start": START_S,
         "end": None,
         "time_left_s": None,
         "reason": "",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import stat
 import time
@@ -218,25 +217,19 @@ def test_a_lost_answer_is_found_again(cluster: FakeSlurm, folder: Path) -> None:
     assert observed.status.liveness is Liveness.PENDING
 
 
-def test_an_answer_without_a_number_leaves_nothing_running(
-    cluster: FakeSlurm, folder: Path, home: Path
-) -> None:
-    """What sbatch took is found by its mark and ended, and the error is one of milkweed's own."""
+def test_an_answer_without_a_number_is_not_known(cluster: FakeSlurm, folder: Path) -> None:
+    """Whatever a site's own sbatch prints: it may have taken the job, and the next look finds it by its mark."""
     cluster.answer("sbatch", "thank you\n")
+    with pytest.raises(UnreachableError, match="cannot be read") as caught:
+        create()
+    assert "thank you" in caught.value.seen
+    record = StateFile("job.json").load()
+    assert record is not None
+    assert record.phase == "intent"
     cluster.jobs(line(41))
-    (cluster.home / "after").write_text(line(41, state="CANCELLED"))
-    cluster.then("scancel", 'cp "$home/after" "$home/squeue.out"')
-    with contextlib.suppress(ValueError), pytest.raises(BackendError):
-        create()
-    assert cluster.called("scancel") == [["41"]]
-    assert left_behind(home) == []
-
-
-def test_an_answer_without_a_number_is_explained(cluster: FakeSlurm, folder: Path) -> None:
-    """Whatever a site's own sbatch prints, the error is one that milkweed explains."""
-    cluster.answer("sbatch", "thank you\n")
-    with pytest.raises(BackendError, match="thank you"):
-        create()
+    found, _observed = lifecycle.observe(SlurmBackend(), record, StateFile("job.json"))
+    assert found is not None
+    assert found.handle == handle_of(41)
 
 
 # Finding

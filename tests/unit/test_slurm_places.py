@@ -6,17 +6,20 @@ import pytest
 from hypothesis import given, strategies as st
 
 from milkweed.backends.slurm.places import (
+    PartData,
     component_of,
+    make_note,
     make_places,
     place_nodes,
     rows_of,
 )
-from milkweed.backends.slurm.text import Mark, render_mark
-from unit.slurm_fake import APPLY_ID, part, row
+from milkweed.backends.slurm.text import JobRow, Mark, render_mark
+from unit.slurm_fake import APPLY_ID, START_S, part, row
 
 HOSTS = ("w/0", "w/1", "w/2")
 OTHER = render_mark(Mark("99999999-2222-4333-8444-555555555555", 0, 0, "other"))
 NODES = ("n1", "n2", "n3")
+AGAIN_S = START_S + 600
 
 
 # Whose jobs
@@ -61,36 +64,64 @@ def test_a_job_that_is_not_listed_has_no_nodes() -> None:
     assert place_nodes(part(*HOSTS), None) == {}
 
 
-NOTED = {"0": "n1", "1": "n2", "2": "n3"}
+def noted(*hosts: str, released: tuple[int, ...] = (), nodes: tuple[str, ...] = NODES) -> PartData:
+    """A part whose hosts were noted when all of them were there, and some released since."""
+    data = dict(part(*hosts or HOSTS))
+    note = make_note(data, row(nodes=nodes))
+    assert note is not None
+    return {**data, **note, "released": list(released)}
+
+
+def test_a_note_is_made_while_all_nodes_are_there() -> None:
+    """Once for each start of the job: before a node is missing nobody can be mistaken."""
+    note = make_note(part(*HOSTS), row(nodes=NODES))
+    assert note is not None
+    assert note["nodes"] == {"0": "n1", "1": "n2", "2": "n3"}
+    assert make_note(noted(), row(nodes=NODES)) is None
+    assert make_note(noted(), row(nodes=NODES, start=AGAIN_S)) is not None
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        None,
+        row(nodes=NODES, state="PENDING"),
+        row(nodes=("n1", "n3")),
+        row(nodes=(*NODES, "n4")),
+        row(nodes=()),
+    ],
+)
+def test_what_is_not_certain_is_not_noted(job: JobRow | None) -> None:
+    """A node is missing, or the job does not run: whose nodes these are cannot be told any more."""
+    assert make_note(part(*HOSTS), job) is None
 
 
 def test_released_hosts_leave_the_others_where_they_are() -> None:
     """The list has a gap; the hosts behind it do not move up."""
-    shrunk = part(*HOSTS, released=[1], nodes=NOTED)
-    assert place_nodes(shrunk, row(nodes=("n1", "n3"))) == {0: "n1", 2: "n3"}
+    assert place_nodes(noted(released=(1,)), row(nodes=("n1", "n3"))) == {0: "n1", 2: "n3"}
+
+
+def test_a_failed_node_leaves_the_others_where_they_are() -> None:
+    """Slurm strikes a failed node from a job that goes on: its host has none, and no other has its place."""
+    places = make_places([row(nodes=("n1", "n3"))], {0: noted()})
+    assert {place.host: place.node for place in places} == {"w/0": "n1", "w/1": "", "w/2": "n3"}
 
 
 def test_until_slurm_has_taken_the_node_its_host_is_there() -> None:
     """Between what was written down and what Slurm did, hosts are where they were."""
-    shrunk = part(*HOSTS, released=[1], nodes=NOTED)
-    found = place_nodes(shrunk, row(nodes=NODES))
+    found = place_nodes(noted(released=(1,)), row(nodes=NODES))
     assert (found[0], found[2]) == ("n1", "n3")
 
 
-def test_after_a_requeue_the_hosts_that_are_left_are_counted_anew() -> None:
-    """A job that starts again has other nodes, and as many as it has hosts left."""
-    shrunk = part(*HOSTS, released=[1], nodes=NOTED)
-    assert place_nodes(shrunk, row(nodes=("n7", "n8"))) == {0: "n7", 2: "n8"}
-    assert place_nodes(shrunk, row(nodes=("n3", "n8"))) == {0: "n3", 2: "n8"}
-
-
 @pytest.mark.parametrize(
-    "nodes", [("n2", "n3"), ("n1", "n2")], ids=["first released", "last released"]
+    "nodes",
+    [("n7", "n8"), ("n3", "n8"), ("n2", "n3"), ("n1", "n2"), ("n1", "n3")],
+    ids=["others", "one of them", "first released", "last released", "the same"],
 )
-def test_after_a_requeue_a_released_node_may_come_back(nodes: tuple[str, str]) -> None:
-    """A job that starts again may get the very node it gave back, under another of its hosts."""
-    shrunk = part(*HOSTS, released=[1], nodes=NOTED)
-    assert place_nodes(shrunk, row(nodes=nodes)) == {0: nodes[0], 2: nodes[1]}
+def test_after_a_requeue_the_hosts_that_are_left_are_counted_anew(nodes: tuple[str, str]) -> None:
+    """A job that starts again has as many nodes as hosts, maybe the very one it gave back, under another host."""
+    again = row(nodes=nodes, start=AGAIN_S)
+    assert place_nodes(noted(released=(1,)), again) == {0: nodes[0], 2: nodes[1]}
 
 
 def test_a_requeue_without_any_release() -> None:
@@ -98,26 +129,31 @@ def test_a_requeue_without_any_release() -> None:
     assert place_nodes(part(*HOSTS), row(nodes=("n4", "n5", "n6")))[2] == "n6"
 
 
-@given(
-    count=st.integers(1, 8),
-    data=st.data(),
-)
-def test_releasing_moves_nobody(count: int, data: st.DataObject) -> None:
-    """Whichever hosts are released, in whatever steps, the others stay on their nodes."""
+@given(count=st.integers(1, 8), data=st.data())
+def test_releasing_and_failing_move_nobody(count: int, data: st.DataObject) -> None:
+    """Whichever hosts are released, and whichever nodes fail, the others stay on their nodes."""
     hosts = [f"w/{rank}" for rank in range(count)]
-    nodes = [f"n{number}" for number in range(1, count + 1)]
-    before = place_nodes(part(*hosts), row(nodes=tuple(nodes)))
-    released: set[int] = set()
-    now = dict(before)
-    for _ in range(data.draw(st.integers(0, 3))):
-        noted = {str(index): name for index, name in now.items()}
-        released |= data.draw(st.sets(st.integers(0, count - 1)))
-        left = tuple(name for index, name in sorted(now.items()) if index not in released)
-        if not left:
-            return
-        data_now = part(*hosts, released=sorted(released), nodes=noted)
-        now = place_nodes(data_now, row(nodes=left))
-        assert now == {index: name for index, name in before.items() if index not in released}
+    nodes = tuple(f"n{number}" for number in range(1, count + 1))
+    whose = dict(enumerate(nodes))
+    released = data.draw(st.sets(st.integers(0, count - 1)))
+    failed = data.draw(st.sets(st.integers(0, count - 1)))
+    there = noted(*hosts, released=tuple(sorted(released)), nodes=nodes)
+    left = {index: name for index, name in whose.items() if index not in released | failed}
+    assert place_nodes(there, row(nodes=tuple(left.values()))) == left
+
+
+@given(count=st.integers(1, 8), data=st.data())
+def test_a_new_start_forgets_the_old_one(count: int, data: st.DataObject) -> None:
+    """Whatever nodes the job gets then, the hosts that are left are counted along them."""
+    hosts = [f"w/{rank}" for rank in range(count)]
+    nodes = tuple(f"n{number}" for number in range(1, count + 1))
+    released = data.draw(st.sets(st.integers(0, count - 1), max_size=count - 1))
+    left = [index for index in range(count) if index not in released]
+    pool = [*nodes, *(f"m{number}" for number in range(count))]
+    chosen = data.draw(st.permutations(pool))[: len(left)]
+    there = noted(*hosts, released=tuple(sorted(released)), nodes=nodes)
+    found = place_nodes(there, row(nodes=tuple(chosen), start=AGAIN_S))
+    assert found == dict(zip(left, chosen, strict=True))
 
 
 # Places
@@ -158,7 +194,7 @@ def test_a_component_that_waits_has_places_without_nodes() -> None:
 
 def test_released_hosts_have_no_place() -> None:
     """They are nobody's any more."""
-    places = make_places([row(nodes=NODES)], {0: part(*HOSTS, released=[0, 2], nodes=NOTED)})
+    places = make_places([row(nodes=NODES)], {0: noted(released=(0, 2))})
     assert [place.host for place in places] == ["w/1"]
 
 

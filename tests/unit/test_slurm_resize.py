@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from milkweed.backends.slurm.places import PartData, Place, make_places
+from milkweed.backends.slurm.places import PartData, Place, make_note, make_places
 from milkweed.backends.slurm.resize import (
     drop_ended,
     limit_growth,
@@ -154,12 +154,11 @@ def give_back(folder: Path, chosen: list[Place]) -> dict[str, Any]:
 
 
 def test_a_running_job_keeps_the_named_nodes(slurm: FakeSlurm, tmp_path: Path) -> None:
-    """Slurm is told which nodes stay, and every host is written down with its node."""
+    """Slurm is told which nodes stay, and what goes is written down."""
     all_of_them = places("w/0", "w/1", "w/2", "w/3", nodes=("n1", "n2", "n3", "n5"))
     data = give_back(tmp_path / "job", all_of_them[1:2])
     assert slurm.calls == [["scontrol", "update", "JobId=7", "NodeList=n[1,3,5]"]]
     assert data["released"] == [1]
-    assert data["nodes"] == {"0": "n1", "1": "n2", "2": "n3", "3": "n5"}
 
 
 def test_slurms_own_scripts_are_not_left_in_the_users_folder(
@@ -173,7 +172,9 @@ def test_slurms_own_scripts_are_not_left_in_the_users_folder(
 def test_releasing_twice_keeps_what_is_known(slurm: FakeSlurm, tmp_path: Path) -> None:
     """The second time, the nodes of those that are left are still the right ones."""
     job = tmp_path / "job"
-    data = give_back(job, places("w/0", "w/1", "w/2", nodes=("n1", "n2", "n3"))[1:2])
+    whole = part("w/0", "w/1", "w/2")
+    note = make_note(whole, row(nodes=("n1", "n2", "n3"))) or {}
+    data = give_back(job, places("w/0", "w/1", "w/2", nodes=("n1", "n2", "n3"), **note)[1:2])
     again = make_places([row(nodes=("n1", "n3"))], {0: data})
     data = give_back(job, [place for place in again if place.host == "w/0"])
     assert slurm.called("scontrol")[-1] == ["update", "JobId=7", "NodeList=n3"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pty
 import sys
@@ -139,18 +140,26 @@ def test_where_nobody_can_be_asked_the_job_stays(capsys: pytest.CaptureFixture[s
     assert "it stays" in capsys.readouterr().err
 
 
-@pytest.fixture
-def keyboard(monkeypatch: pytest.MonkeyPatch) -> Generator[int]:
-    """A terminal; this end is where the person types and reads."""
+@contextlib.contextmanager
+def terminal() -> Generator[int]:
+    """Sit at a terminal; this end is where the person types and reads."""
     person, program = pty.openpty()
     with (
         open(os.dup(program), encoding="utf-8") as stdin,
         open(program, "w", encoding="utf-8") as stderr,
+        pytest.MonkeyPatch.context() as patch,
     ):
-        monkeypatch.setattr(sys, "stdin", stdin)
-        monkeypatch.setattr(sys, "stderr", stderr)
+        patch.setattr(sys, "stdin", stdin)
+        patch.setattr(sys, "stderr", stderr)
         yield person
     os.close(person)
+
+
+def read_until(keyboard: int, word: str) -> str:
+    shown = ""
+    while word not in shown:
+        shown += os.read(keyboard, 65536).decode()
+    return shown
 
 
 @pytest.mark.parametrize(
@@ -167,36 +176,42 @@ def keyboard(monkeypatch: pytest.MonkeyPatch) -> Generator[int]:
         ("\x04", False),
     ],
 )
-def test_a_person_is_asked(keyboard: int, answer: str, cancels: bool) -> None:
+def test_a_person_is_asked(answer: str, cancels: bool) -> None:
     """On a terminal the person who pressed Ctrl-C decides; only a clear no cancels."""
-    os.write(keyboard, answer.encode())
-    assert should_cancel("ask", PENDING, name="demo", recorded="job.json") is cancels
-    sys.stderr.flush()
-    shown = os.read(keyboard, 65536).decode()
+    with terminal() as keyboard:
+        os.write(keyboard, answer.encode())
+        assert should_cancel("ask", PENDING, name="demo", recorded="job.json") is cancels
+        sys.stderr.flush()
+        shown = read_until(keyboard, "cancelled" if cancels else "milkweed kill")
     assert "job 'demo' is pending (Priority)" in shown
     assert "Keep it in the queue? [Y/n]" in shown
     assert ("it is being cancelled" in shown) is cancels
 
 
-def test_a_second_interrupt_keeps_the_job(keyboard: int, monkeypatch: pytest.MonkeyPatch) -> None:
+class Impatient:
+    """A person who presses Ctrl-C again instead of answering."""
+
+    def isatty(self) -> bool:
+        return True
+
+    def readline(self) -> str:
+        raise KeyboardInterrupt
+
+
+def test_a_second_interrupt_keeps_the_job() -> None:
     """Whoever presses Ctrl-C again wants to leave, not to lose the place in the queue."""
-
-    class Impatient:
-        def isatty(self) -> bool:
-            return True
-
-        def readline(self) -> str:
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(sys, "stdin", Impatient())
-    assert not should_cancel("ask", PENDING, name="demo", recorded="job.json")
+    with terminal(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "stdin", Impatient())
+        assert not should_cancel("ask", PENDING, name="demo", recorded="job.json")
 
 
-def test_output_to_a_file_asks_nobody(
-    keyboard: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_output_to_a_file_asks_nobody(tmp_path: Path) -> None:
     """A question that nobody sees is not asked."""
-    with (tmp_path / "log").open("w") as file:
-        monkeypatch.setattr(sys, "stderr", file)
+    with (
+        terminal(),
+        (tmp_path / "log").open("w") as file,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        patch.setattr(sys, "stderr", file)
         assert not should_cancel("ask", PENDING, name="demo", recorded="job.json")
     assert "it stays" in (tmp_path / "log").read_text()

@@ -160,8 +160,8 @@ class Connection:
                 if isinstance(self._backend, Admits):
                     hosts = [parse_door(address).host for address in missing]
                     self._backend.admit(self._handle, hosts)
-                addresses = self._backend.controls(self._handle)
                 progress.see(f"{len(addresses) - len(missing)} hosts answer; {status.describe()}")
+                addresses = self._backend.controls(self._handle)
             seen = next(iter(missing.values()), "the scheduler has not given all hosts yet")
             _check_deadline(self._clock(), limit_s, progress, seen)
             self._pause(pause_s, limit_s)

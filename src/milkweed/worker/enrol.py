@@ -19,7 +19,7 @@ from typing import Any
 
 from . import bell, tls, wire
 
-TIMEOUT_S = 3600.0
+TIMEOUT_S = 900.0
 """How long a keeper waits to be let in; its scheduler's own limits may be shorter."""
 
 # What the job's owner runs on every machine of the job: it passes on what the keeper and the owner say.

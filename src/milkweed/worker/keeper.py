@@ -137,7 +137,9 @@ class Keeper:
     def _leave(self) -> None:
         """Without a record nobody looks here again: leave nothing. With one, leave the reason and the logs."""
         if "control" in self.start:
-            leaving.leave_remote(self.run, self.start, self.reason, keep=self.lease.keep)
+            # A scheduler that ends the job may start it again: then its record must be there.
+            keep = self.lease.keep or not self.lease_over
+            leaving.leave_remote(self.run, self.start, self.reason, keep=keep)
             return
         if not self.lease.keep:
             leaving.remove_all(self.run, self.start["record_folder"])

@@ -27,6 +27,8 @@ from .leaving import ended_file, save
 
 CLAIM_S = 10.0
 """How long a keeper of the same share may take to leave: the job was put back into the queue, and started here."""
+SWEEP_AFTER_S = 60.0
+"""A folder that was made just now may be about to be locked."""
 PATIENCE_S = 2.0
 """How long to look for the job's folder: a shared file system may show it late."""
 
@@ -42,6 +44,8 @@ def main(invitation: Mapping[str, Any]) -> int:
     share = make_share(start, invitation, index, run)
     with contextlib.suppress(OSError):
         ended_file(share).unlink()  # of a run before the job was put back into the queue
+    with contextlib.suppress(OSError):
+        (Path(share["folder"]) / wire.up_file(share["share"])).touch(mode=0o600)
     become_subreaper()
     warm.warm_up()
     keeper = Keeper(run, share)
@@ -79,6 +83,7 @@ def ensure_run_folder(apply_id: str, share: str) -> Path:
             raise SystemExit(f"{run} is in use by another keeper of the same share")
         time.sleep(0.1)
     shutil.rmtree(run, ignore_errors=True)
+    sweep(parent)
     try:
         run.mkdir(mode=0o700)
     except FileNotFoundError:
@@ -88,6 +93,14 @@ def ensure_run_folder(apply_id: str, share: str) -> Path:
     fd = os.open(run / wire.LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o600)
     fcntl.flock(fd, fcntl.LOCK_EX)
     return run
+
+
+def sweep(parent: Path) -> None:
+    """Remove what keepers that were killed left on this machine: nobody holds their locks."""
+    for run in parent.glob("*.*"):
+        with contextlib.suppress(OSError):
+            if time.time() - run.stat().st_mtime > SWEEP_AFTER_S and not _is_locked(run):
+                shutil.rmtree(run, ignore_errors=True)
 
 
 def _is_locked(run: Path) -> bool:

@@ -40,6 +40,11 @@ def part_file(part: str) -> str:
     return f"part-{part}.json"
 
 
+def up_file(share: str) -> str:
+    """The file by which a keeper tells that it is there."""
+    return f"up-{share}"
+
+
 def engine_environment(folder: str) -> dict[str, str]:
     """Tell the engine's `tls` transport where the files are: paths, never secrets."""
     names = {"CERT": "tls.crt", "KEY": "tls.key", "CA": "ca.crt"}

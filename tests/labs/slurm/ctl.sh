@@ -24,7 +24,7 @@ running() { # the controller and its helper slurmscriptd, one pid a line, the co
 
 send() { # send SIGNAL: to the controller only, which looks after its helper
   local pid
-  pid=$(running | head -n 1)
+  pid=$(running | sed -n 1p) # reads all of it: head would break the pipe
   [ -n "$pid" ] || fail "the controller does not run"
   kill -"$1" "$pid"
 }

@@ -23,7 +23,7 @@ from .start import KEY_FOLDER
 
 GRACE_S = 6.0
 """How long hosts may take to answer before somebody looks whether they wait to be let in."""
-VISIT_TIMEOUT_S = 60.0
+VISIT_TIMEOUT_S = 20.0
 
 
 def is_silent(place: Place, now: float) -> bool:
@@ -51,14 +51,16 @@ def _visit(authority: Authority, places: Sequence[Place]) -> list[Place]:
         *render_bridge(first.part.get("python", DEFAULT_PYTHON)),
     ]
     share = f"{first.part['apply_id'].replace('-', '')[:16]}.{first.part['part']}"
-    with commands.start(command) as step:
-        clock = threading.Timer(VISIT_TIMEOUT_S, step.kill)
-        clock.start()
-        try:
-            return _talk(step, share, authority, {place.node: place for place in places}, first)
-        finally:
-            clock.cancel()
-            step.kill()
+    step = commands.start(command)
+    clock = threading.Timer(VISIT_TIMEOUT_S, step.kill)
+    clock.start()
+    try:
+        return _talk(step, share, authority, {place.node: place for place in places}, first)
+    finally:
+        clock.cancel()
+        step.kill()
+        with contextlib.suppress(OSError):
+            step.communicate()
 
 
 def _talk(

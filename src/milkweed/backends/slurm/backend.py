@@ -219,7 +219,10 @@ class SlurmBackend:
 
     def _read(self, handle: Handle, max_age_s: float | None) -> tuple[Status, list[JobRow]]:
         try:
-            rows = rows_of(commands.queue.rows(max_age_s), handle["apply_id"], handle["generation"])
+            # What was read a moment ago may be older than the job: only a look from now on says that it is gone.
+            rows = self._rows(handle, max_age_s) or self._rows(handle, 0.0)
+            if not rows:
+                _check_cluster(Path(handle["folder"]))
         except UnreachableError as error:
             return Status(liveness=Liveness.UNKNOWN, reason=error.seen or error.what), []
         if all(row.liveness is Liveness.ENDED for row in rows):

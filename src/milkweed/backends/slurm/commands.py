@@ -174,6 +174,7 @@ class Queue:
 
     def _read(self) -> None:
         self.queries += 1
+        began_s = self._clock()
         try:
             # By number: a name may come from a variable, and for one it does not know Slurm has no jobs.
             rows = _parsed("squeue", lambda: parse_squeue(run(make_squeue(str(os.getuid())))))
@@ -183,7 +184,7 @@ class Queue:
             if _gist(rows) != _gist(self._rows):
                 self._changed_s = self._clock()
             self._rows, self._error = rows, None
-        self._read_s = self._clock()
+        self._read_s = began_s
 
     def wake(self) -> None:
         """Something happened: look soon, and often."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ...bell import bell, route_to
-from ...errors import AccessError, StateError
+from ...errors import AccessError, StateError, UnreachableError
 from ...pki import (
     Authority,
     load_authority,
@@ -39,8 +39,19 @@ def ensure_authority(folder: Path, apply_id: str) -> Authority:
     keys = folder / KEY_FOLDER
     with contextlib.suppress(AccessError):
         return load_authority(keys)
-    authority = make_authority(apply_id, days=365)
+    authority = _own[0] if _own else make_authority(apply_id, days=365)
     save_authority(keys, authority)
+    return _remember(authority)
+
+
+_own: list[Authority] = []
+"""The authority of this process's first job. A process shows one certificate for its life, so what it asks for
+later, such as an allocation that takes the place of one that ended, must trust the same."""
+
+
+def _remember(authority: Authority) -> Authority:
+    if not _own:
+        _own.append(authority)
     return authority
 
 
@@ -136,15 +147,21 @@ def ensure_client(folder: Path, address: str) -> Path:
     place = keys / f"client-{address.replace(':', '_')}"
     if place.exists():
         return place
-    authority = load_authority(keys)
+    authority = _remember(load_authority(keys))
     leaf = authority.issue([address, socket.gethostname()])
     # Several clients, or threads of one, may come here at once: the first whole folder stays.
     made = keys / f".new-{uuid.uuid4().hex}"
+    try:
+        made.mkdir(
+            mode=0o700
+        )  # without its parents: a job that somebody has just ended stays ended
+    except FileNotFoundError as error:
+        raise UnreachableError("the job's folder is gone", seen=str(keys)) from error
     save_credentials(made, leaf, authority.cert_pem)
     try:
         made.rename(place)
     except OSError:
-        shutil.rmtree(made)
+        shutil.rmtree(made, ignore_errors=True)
     return place
 
 

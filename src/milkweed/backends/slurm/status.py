@@ -11,6 +11,7 @@ from typing import Any
 from ...errors import BackendError
 from ...logs import read_tail
 from ...status import HostState, HostStatus, Liveness, Status
+from ...worker.wire import up_file
 from . import commands
 from .detail import JobDetail, make_sacct, parse_sacct, parse_scontrol_job
 from .nodes import NodeRow
@@ -21,6 +22,8 @@ from .states import liveness_of
 from .text import JobRow
 
 TAIL_LINES = 6
+CLOCKS_S = 5.0
+"""How much the clocks of Slurm and of a file server may differ."""
 _ORDER = (Liveness.RUNNING, Liveness.PENDING, Liveness.UNKNOWN, Liveness.ENDED)
 _EXITED = re.compile(r"srun: error: (\S+): tasks? ([\d,\- ]+): (.+)")
 _NOISE = ("srun: cluster configuration lacks support for cpu binding", "srun: Warning: can't run")
@@ -139,8 +142,13 @@ def _tail(path: str) -> list[str]:
 def judge_host(place: Place, seen: str, nodes: Mapping[str, NodeRow]) -> HostStatus:
     """What became of a host whose keeper does not answer."""
     row = place.row
+    if row is not None and row.liveness is Liveness.ENDED:
+        return _host(place, HostState.FAILED, describe_row(row), _log_lines(place))
     if row is None or not place.node:
         return _host(place, HostState.STARTING, describe_row(row) if row else "it is not in Slurm")
+    if _was_up(place) and "refused" in seen.lower():
+        reason = f"its keeper on node {place.node} is gone"
+        return _host(place, HostState.FAILED, reason, _log_lines(place))
     if exited := _exit_line(place):
         return _host(place, HostState.FAILED, exited, _own_lines(place))
     node = nodes.get(place.node)
@@ -149,6 +157,17 @@ def judge_host(place: Place, seen: str, nodes: Mapping[str, NodeRow]) -> HostSta
         reason = f"Slurm says that node {node.name} is {node.state}{why}"
         return _host(place, HostState.FAILED, reason, _log_lines(place))
     return _host(place, HostState.STARTING, seen)
+
+
+def _was_up(place: Place) -> bool:
+    """Whether the host's keeper has been there in this run of the job."""
+    if place.row is None or place.row.start is None:
+        return False
+    up = Path(place.part["record_folder"]) / up_file(f"{place.part['part']}.{place.index}")
+    try:
+        return up.stat().st_mtime >= place.row.start - CLOCKS_S
+    except OSError:
+        return False
 
 
 def _host(place: Place, state: HostState, reason: str, tail: Sequence[str] = ()) -> HostStatus:

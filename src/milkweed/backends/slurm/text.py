@@ -99,6 +99,7 @@ _UNREACHABLE = (
     "invalid authentication credential",
     "authentication credential expired",
     "slurm controller not responding",
+    "unexpected message received",
 )
 _OURS_TO_SET = ("SQUEUE_", "SINFO_", "SACCT_", "SCONTROL_")
 
