@@ -19,7 +19,7 @@ from typing import Protocol
 from .pki import Credentials, make_client_context
 from .worker import tls, wire
 
-HOST_PATIENCE_S = 6
+HOST_PATIENCE_S = 4
 """How long a host may be silent before its connection counts as broken."""
 HANDSHAKE_TIMEOUT_S = 2.0
 _CHUNK_BYTES = 256 * 1024

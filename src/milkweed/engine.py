@@ -55,8 +55,8 @@ _IMPATIENT = {
 # again at once or never; and a host that does not answer for this long is not merely busy.
 _NETWORKED = {
     "channel_reconnect_timeout": "2s",
-    "get_proc_state_max_idle": "6s",
-    "get_actor_state_max_idle": "6s",
+    "get_proc_state_max_idle": "10s",
+    "get_actor_state_max_idle": "10s",
 }
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,7 +15,8 @@ from milkweed.backends.base import Capabilities
 from milkweed.backends.fake import FakeScheduler
 from milkweed.cli.app import app
 from milkweed.cli.commands import planning
-from milkweed.job import SpecJob
+from milkweed.job import SpecJob, base
+from milkweed.job.waiting import wait_until
 from milkweed.jobfile import load_jobfile
 
 pytestmark = pytest.mark.usefixtures("folder")
@@ -29,9 +32,15 @@ def declare(hosts: int = 2, *, more: str = "") -> None:
     )
 
 
+def pause_by(monkeypatch: pytest.MonkeyPatch, pause: Callable[[float], object]) -> None:
+    """Do something else while a command waits."""
+    monkeypatch.setattr(base, "wait_until", functools.partial(wait_until, sleep=pause))
+
+
 @pytest.fixture(autouse=True)
 def _no_sleeping(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "sleep", lambda _seconds: None)
+    pause_by(monkeypatch, lambda _seconds: None)
 
 
 @pytest.fixture
@@ -265,7 +274,7 @@ def test_a_failed_host_ends_the_wait(world: FakeScheduler, monkeypatch: pytest.M
         world.fail_host(world.alive[0], "workers/1", "it died\nno such module")
 
     world.queue_polls = 1
-    monkeypatch.setattr(time, "sleep", fail)
+    pause_by(monkeypatch, fail)
     done = milkweed("apply")
     assert done.exit_code == 1
     assert "host workers/1" in done.stderr
@@ -279,7 +288,7 @@ def test_an_allocation_that_ends_ends_the_wait(
     """An allocation that ends while hosts are waited for is an error with the scheduler's reason."""
     declare()
     world.queue_polls = 10
-    monkeypatch.setattr(time, "sleep", lambda _seconds: world.end(world.alive[0], "no money left"))
+    pause_by(monkeypatch, lambda _seconds: world.end(world.alive[0], "no money left"))
     done = milkweed("apply")
     assert done.exit_code == 1
     assert "no money left" in done.stderr

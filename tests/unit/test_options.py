@@ -8,7 +8,14 @@ from typing import Any
 import pytest
 
 from milkweed.errors import SpecError
-from milkweed.option_tables import BUILTIN_OPTIONS, FAKE_OPTIONS, LOCAL_OPTIONS, PROCESS_OPTIONS
+from milkweed.option_tables import (
+    BUILTIN_OPTIONS,
+    FAKE_OPTIONS,
+    LOCAL_OPTIONS,
+    MESH_OPTIONS,
+    PROCESS_OPTIONS,
+    SLURM_OPTIONS,
+)
 from milkweed.options import (
     MAX_INT,
     OptionField,
@@ -288,7 +295,26 @@ def test_builtin_tables() -> None:
         "fake": [],
         "local": ["stream_logs"],
         "process": ["log_dir", "python_exe", "start_timeout", "stream_logs", "transport"],
+        "slurm": [
+            *("account", "constraint", "cpus_per_task", "exclusive", "gpus_per_node", "log_dir"),
+            *("mem", "meshes", "monarch_port", "ntasks_per_node", "on_interrupt", "partition"),
+            *("python_exe", "qos", "renew", "slurm_args", "start_timeout", "stream_logs"),
+            *("survive_node_failure", "time_limit"),
+        ],
     }
+
+
+def test_what_a_mesh_may_say_is_what_the_job_may_say() -> None:
+    """The keys for single meshes are keys of the whole job too, and mean the same; none is the client's own."""
+    assert set(MESH_OPTIONS) < set(SLURM_OPTIONS)
+    assert all(SLURM_OPTIONS[key] == field for key, field in MESH_OPTIONS.items())
+    assert not [key for key, field in MESH_OPTIONS.items() if field.client]
+
+
+def test_what_only_the_client_cares_about() -> None:
+    """Time-outs, output and what Ctrl-C does change no allocation; everything else defines one."""
+    own = {key for key, field in SLURM_OPTIONS.items() if field.client}
+    assert own == {"start_timeout", "stream_logs", "on_interrupt", "renew"}
 
 
 @pytest.mark.parametrize("name", sorted(BUILTIN_OPTIONS))

@@ -166,6 +166,23 @@ def test_a_session_that_ended_is_heard_and_dropped(
     old.close()
 
 
+def test_a_session_that_ended_lets_its_socket_go(
+    presence: Presence, keepers: list[FakeKeeper], heard: Heard
+) -> None:
+    """A program that loses hosts and finds new ones for weeks does not run out of files."""
+    presence.join(addresses(keepers)[:1])
+    [session] = presence.sessions
+    keepers[0].hang_up()
+    heard.wait_for("closed", 1)
+    presence.drop(session)
+    session._thread.join(WAIT_S)
+    channel: Any = session._connection._channel
+    try:
+        assert channel._socket.fileno() == -1
+    finally:
+        session.close()
+
+
 def test_a_host_that_is_gone_cannot_be_joined_again(
     presence: Presence, keepers: list[FakeKeeper], heard: Heard
 ) -> None:

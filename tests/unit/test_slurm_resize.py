@@ -172,9 +172,9 @@ def test_slurms_own_scripts_are_not_left_in_the_users_folder(
 def test_releasing_twice_keeps_what_is_known(slurm: FakeSlurm, tmp_path: Path) -> None:
     """The second time, the nodes of those that are left are still the right ones."""
     job = tmp_path / "job"
-    whole = part("w/0", "w/1", "w/2")
-    note = make_note(whole, row(nodes=("n1", "n2", "n3"))) or {}
-    data = give_back(job, places("w/0", "w/1", "w/2", nodes=("n1", "n2", "n3"), **note)[1:2])
+    whole, running = part("w/0", "w/1", "w/2"), row(nodes=("n1", "n2", "n3"))
+    noted = {**whole, **(make_note(whole, running) or {})}
+    data = give_back(job, make_places([running], {0: noted})[1:2])
     again = make_places([row(nodes=("n1", "n3"))], {0: data})
     data = give_back(job, [place for place in again if place.host == "w/0"])
     assert slurm.called("scontrol")[-1] == ["update", "JobId=7", "NodeList=n3"]

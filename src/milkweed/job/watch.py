@@ -17,7 +17,7 @@ from ..status import HostState, HostStatus, Liveness, Status
 from .terminal import Terminal
 
 Message = Mapping[str, Any]
-BROKEN_S = 6.0
+BROKEN_S = 3.0
 """How long a host whose connection broke may take to answer again before it counts as lost."""
 _RETRY_S = 0.5
 

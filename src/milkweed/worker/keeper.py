@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import json
 import os
 import signal
@@ -101,6 +102,8 @@ class Keeper:
             context = tls.make_server_context(Path(control["folder"]))
             serve = self._serve_remote
             servers.append(await asyncio.start_server(serve, sock=door, ssl=context, limit=limit))
+            with contextlib.suppress(OSError):
+                (Path(self.start["folder"]) / wire.up_file(self.start["share"])).touch(mode=0o600)
             bell.ring(self.start.get("bells", ()))
         return servers
 

@@ -44,8 +44,6 @@ def main(invitation: Mapping[str, Any]) -> int:
     share = make_share(start, invitation, index, run)
     with contextlib.suppress(OSError):
         ended_file(share).unlink()  # of a run before the job was put back into the queue
-    with contextlib.suppress(OSError):
-        (Path(share["folder"]) / wire.up_file(share["share"])).touch(mode=0o600)
     become_subreaper()
     warm.warm_up()
     keeper = Keeper(run, share)

@@ -19,12 +19,14 @@ if not os.path.isfile(path + "/milkweed/worker/remote.py"):
     os.close(fd)
 sys.path.insert(0, path)
 from milkweed.worker.remote import main
+if path != invitation["source"]:
+    os.unlink(path)
 code = main(invitation)
 sys.stderr.flush()
 os._exit(code)'
 started=
 srun --no-kill --nodes="$SLURM_JOB_NUM_NODES" --ntasks="$SLURM_JOB_NUM_NODES" --ntasks-per-node=1 --distribution=block --overlap --mem=0 --cpu-bind=none --mpi=none --kill-on-bad-exit=0 --wait=0 --unbuffered --label "$python" -c "$loader" >"$logs/part-0.0.log" 2>&1 <<'MILKWEED_INVITATION' &
-{"apply_id": "11111111-2222-4333-8444-555555555555", "part": "0.0", "folder": "/home/ann/.local/state/milkweed/jobs/11111111-2222-4333-8444-555555555555", "labels": ["workers/0", "workers/1"], "port": 22222, "bells": [], "index_env": "SLURM_PROCID", "node_env": "SLURMD_NODENAME", "end": ["scancel", "$SLURM_JOB_ID"], "source": "<source>", "worker": "<worker>"}
+{"apply_id": "11111111-2222-4333-8444-555555555555", "part": "0.0", "folder": "/home/ann/.local/state/milkweed/jobs/11111111-2222-4333-8444-555555555555", "labels": ["workers/0", "workers/1"], "port": 22222, "bells": [], "index_env": "SLURM_PROCID", "node_env": "SLURMD_NODENAME", "restart_env": "SLURM_RESTART_COUNT", "end": ["scancel", "$SLURM_JOB_ID"], "source": "<source>", "worker": "<worker>"}
 MILKWEED_INVITATION
 started="$started $!"
 code=0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -56,8 +57,6 @@ def describe_row(row: JobRow | JobDetail) -> str:
 
 
 def _moment(at: float) -> str:
-    import time
-
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
 
 
@@ -160,14 +159,15 @@ def judge_host(place: Place, seen: str, nodes: Mapping[str, NodeRow]) -> HostSta
 
 
 def _was_up(place: Place) -> bool:
-    """Whether the host's keeper has been there in this run of the job."""
+    """Whether the host's keeper has been there in this run of the job, before it was asked just now."""
     if place.row is None or place.row.start is None:
         return False
     up = Path(place.part["record_folder"]) / up_file(f"{place.part['part']}.{place.index}")
     try:
-        return up.stat().st_mtime >= place.row.start - CLOCKS_S
+        since = up.stat().st_mtime
     except OSError:
         return False
+    return place.row.start - CLOCKS_S <= since <= time.time() - CLOCKS_S
 
 
 def _host(place: Place, state: HostState, reason: str, tail: Sequence[str] = ()) -> HostStatus:
