@@ -21,10 +21,10 @@ CONNECT_TIMEOUT_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Door:
-    """Where a keeper takes orders: `unix:///path`, or `tls://machine:22222/trainers/3#credentials`.
+    """Where a keeper takes orders: `unix:///path`, or `tls://machine:22222/trainers/3@job#credentials`.
 
-    The port is the first of those it may have taken, and the path is the host that must be behind it:
-    hosts of several jobs, or of several shares of one, may live on one machine.
+    The port is the first of those it may have taken, and the path is the host, of an allocation, that must be
+    behind it: hosts of several jobs, or of several shares of one, may live on one machine.
     """
 
     path: str = ""
@@ -32,11 +32,13 @@ class Door:
     port: int = 0
     host: str = ""
     credentials: str = ""
+    job: str = ""
 
     def __str__(self) -> str:
         if self.path:
             return f"unix://{self.path}"
-        return f"tls://{self.machine}:{self.port}/{self.host}#{self.credentials}"
+        host = f"{self.host}@{self.job}" if self.job else self.host
+        return f"tls://{self.machine}:{self.port}/{host}#{self.credentials}"
 
 
 def parse_door(address: str) -> Door:
@@ -45,11 +47,12 @@ def parse_door(address: str) -> Door:
     if scheme == "unix" and rest:
         return Door(path=rest)
     place, _, credentials = rest.partition("#")
-    authority, _, host = place.partition("/")
+    authority, _, whose = place.partition("/")
+    host, _, job = whose.partition("@")
     machine, _, port = authority.rpartition(":")
     if scheme != "tls" or not (machine and port.isdecimal() and host and credentials):
         raise UnreachableError(f"{address!r} is not a control address milkweed knows")
-    return Door(machine=machine, port=int(port), host=host, credentials=credentials)
+    return Door(machine=machine, port=int(port), host=host, credentials=credentials, job=job)
 
 
 def _unreachable(door: Door, seen: str) -> UnreachableError:
@@ -102,6 +105,8 @@ class Connection:
         try:
             answer = self.ask({"op": "status"}, "status", timeout_s=timeout_s)
         except (UnreachableError, DeadlineError):
+            return False
+        if door.job not in {"", answer.get("job", "")}:
             return False
         fits = not answer["stopping"] and answer.get("waiting", False) == self._waiting
         return fits and any(host["host"] == door.host for host in answer["hosts"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,9 +14,7 @@ from unit.slurm_fake import FakeSlurm
 
 
 @pytest.fixture
-def slurm(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: FakeClock
-) -> Iterator[FakeSlurm]:
+def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: FakeClock) -> Iterator[FakeSlurm]:
     """A cluster of no nodes and no jobs; its queue is read again whenever the clock was moved."""
     made = FakeSlurm(tmp_path / "slurm")
     made.answer("sbatch", "slurm-wlm 22.05.8\n")
@@ -25,3 +24,13 @@ def slurm(
     commands.cluster_name.cache_clear()
     yield made
     commands.cluster_name.cache_clear()
+
+
+@pytest.fixture
+def cluster(slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch) -> FakeSlurm:
+    """A cluster of four nodes, which are this machine; a submission is number 7, and nobody sleeps."""
+    slurm.nodes("n1", "n2", "n3", "n4", address="127.0.0.1")
+    slurm.answer("sbatch", "7\n")
+    slurm.then("sbatch", '[ "$1" = --version ] && exec echo "slurm-wlm 22.05.8"')
+    monkeypatch.setattr(time, "sleep", lambda _seconds: None)
+    return slurm

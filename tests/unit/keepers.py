@@ -42,6 +42,13 @@ def free_ports(count: int) -> list[int]:
     raise OSError(errno.EADDRINUSE, "no free ports")
 
 
+def move_runs(program: str, folder: Path) -> str:
+    """A program that looks for run folders below another folder than all of this user's programs."""
+    moved = program.replace("/" + "tmp/milkweed-", f"{folder}/milkweed-")
+    assert moved != program
+    return moved
+
+
 class FakeKeeper:
     """Serves in a thread of its own; `orders` is everything it was told."""
 
@@ -153,7 +160,9 @@ class FakeKeeper:
         await asyncio.sleep(0.005)  # asyncio forgets those who knock while a server closes
         for server in self._servers:
             server.close()
-        for _ in range(1000):  # let those who were just let in begin, and those who are cut off finish
+        for _ in range(
+            1000
+        ):  # let those who were just let in begin, and those who are cut off finish
             self._hang_up(abruptly=True)
             await asyncio.sleep(0.001)
             if asyncio.all_tasks() == {asyncio.current_task()} and not self._writers:

@@ -26,6 +26,7 @@ class Rest:
         self.lengths: list[float] = []
 
     def sleep(self, seconds: float) -> None:
+        """Rest until a test says that it is over."""
         self.lengths.append(seconds)
         self.begun.release()
         self.over.acquire(timeout=WAIT_S)
@@ -160,9 +161,7 @@ def test_a_worker_rings_where_nobody_is_left(rest: Rest) -> None:
     with socket.create_server(("127.0.0.1", 0)) as gone:
         port = gone.getsockname()[1]
     bell = Bell()
-    ring_from_worker(
-        [["127.0.0.1", port], ["no-such-host.invalid", 1], ["127.0.0.1", bell.open()]]
-    )
+    ring_from_worker([["127.0.0.1", port], ["no-such-host.invalid", 1], ["127.0.0.1", bell.open()]])
     assert bell.wait(WAIT_S)
     assert worker_bell._ringing == set()
 

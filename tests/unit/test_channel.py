@@ -51,6 +51,7 @@ class Server:
             self.refusal = str(error)
 
     def close(self) -> None:
+        """Wait until it has served, and let the port go."""
         self._thread.join(WAIT_S)
         self._door.close()
 
@@ -235,9 +236,12 @@ def test_a_host_of_another_job_is_not_spoken_to(ours: Path, tmp_path: Path) -> N
 def test_a_client_of_another_job_is_not_served(ours: Path, tmp_path: Path) -> None:
     """Trusting our hosts is not enough."""
     theirs = make_credentials(tmp_path / "theirs", OTHER_JOB, JOB)
-    with served(ours, echo) as server, dial(server, theirs) as channel:
-        with pytest.raises(ssl.SSLError, match="UNKNOWN_CA"):
-            channel.receive_line(WAIT_S)
+    with (
+        served(ours, echo) as server,
+        dial(server, theirs) as channel,
+        pytest.raises(ssl.SSLError, match="UNKNOWN_CA"),
+    ):
+        channel.receive_line(WAIT_S)
     assert "CERTIFICATE_VERIFY_FAILED" in server.refusal
 
 
@@ -245,7 +249,10 @@ def test_a_host_must_have_the_name_it_is_dialled_by(tmp_path: Path, ours: Path) 
     """Another host of the job cannot stand in for the one that is meant."""
     elsewhere = tmp_path / "elsewhere"
     pki.save_credentials(elsewhere, JOB.issue(["n2"]), JOB.cert_pem)
-    with served(elsewhere, echo) as server, pytest.raises(ssl.SSLError, match="IP address mismatch"):
+    with (
+        served(elsewhere, echo) as server,
+        pytest.raises(ssl.SSLError, match="IP address mismatch"),
+    ):
         open_tls("127.0.0.1", server.port, str(ours), WAIT_S)
 
 

@@ -49,20 +49,25 @@ class Backend:
 
     @property
     def now_s(self) -> float:
+        """Seconds since the test began."""
         return self.clock.now_s - 1000.0
 
     def glance(self, _handle: object, *, fresh: bool = False) -> Status:
+        """What it says now."""
         self.looks += 1
         return self.says(self.now_s)
 
     def controls(self, _handle: object) -> Sequence[str]:
+        """Where keepers take orders now."""
         return self.gives(self.now_s)
 
     def explain(self, _handle: object, label: str) -> HostStatus:
+        """What it knows of a host."""
         state = HostState.FAILED if label in self.failed else HostState.STARTING
         return HostStatus(host=label, state=state, reason=self.failed.get(label, ""))
 
     def admit(self, _handle: object, hosts: Sequence[str]) -> None:
+        """Take down whom it was asked to let in."""
         self.admitted.append(list(hosts))
 
 
@@ -96,6 +101,7 @@ class World:
 
     @property
     def addresses(self) -> list[str]:
+        """Where both keepers take orders."""
         return [keeper.address for keeper in self.keepers]
 
     def joined(self) -> list[int]:
@@ -103,6 +109,7 @@ class World:
         return [sum(o["op"] == "hello" for o in keeper.orders) for keeper in self.keepers]
 
     def close(self) -> None:
+        """Leave, and end the keepers."""
         self.connection.close()
         for keeper in self.keepers:
             keeper.close()
@@ -182,7 +189,10 @@ def test_the_scheduler_is_asked_seldom_while_hosts_start(world: World) -> None:
 
 def test_hosts_that_wait_to_be_let_in_are_let_in(world: World) -> None:
     """Those that do not answer are named to the backend, as long as they do not."""
-    world.backend.gives = lambda s: [world.addresses[0], world.gone if s < 10 else world.addresses[1]]
+    world.backend.gives = lambda s: [
+        world.addresses[0],
+        world.gone if s < 10 else world.addresses[1],
+    ]
     world.connection.join(None)
     assert world.backend.admitted
     assert all(hosts == ["w/1"] for hosts in world.backend.admitted)

@@ -232,7 +232,7 @@ def test_an_answer_is_told_by_its_name(keeper: FakeKeeper) -> None:
 
 def test_an_answer_that_does_not_come_has_a_deadline(keeper: FakeKeeper) -> None:
     """The question was heard; that nobody answers is told after the time given."""
-    with Connection(keeper.address) as connection, pytest.raises(DeadlineError, match="0.05 s"):
+    with Connection(keeper.address) as connection, pytest.raises(DeadlineError, match=r"0\.05 s"):
         connection.ask({"op": "nothing"}, "something", timeout_s=0.05)
 
 
@@ -263,14 +263,18 @@ class Broken:
         self.error = error
 
     def receive_line(self, _timeout_s: float | None) -> bytes:
+        """Nothing comes."""
         raise self.error
 
     def send(self, _data: bytes) -> None:
+        """Nothing goes."""
         raise self.error
 
-    def hang_up(self) -> None: ...
+    def hang_up(self) -> None:
+        """Nobody is there."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Nothing is open."""
 
 
 @pytest.mark.parametrize(
@@ -335,7 +339,11 @@ def test_a_session_can_wait_for_what_was_printed(keeper: FakeKeeper) -> None:
     """After the word that all is out, everything before it has been heard; with a keeper gone nobody waits."""
     heard: list[str] = []
     session = Session(
-        keeper.address, client="c", owner=False, output=True, hear=lambda _s, m: heard.append(m["ev"])
+        keeper.address,
+        client="c",
+        owner=False,
+        output=True,
+        hear=lambda _s, m: heard.append(m["ev"]),
     )
     session.start()
     keeper.tell({"ev": "out"})

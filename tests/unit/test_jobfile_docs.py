@@ -13,13 +13,16 @@ from milkweed.jobfile.keys import BLOCKS, CODE, LIFETIME, MESH, TOP
 from milkweed.option_tables import BUILTIN_OPTIONS
 from milkweed.options import OptionTable
 
-DOC = Path(__file__).parents[2] / "docs" / "jobfile.md"
+ROOT = Path(__file__).parents[2]
+DOC = ROOT / "docs" / "jobfile.md"
+OTHERS = (ROOT / "README.md", ROOT / "docs" / "tutorial.md", ROOT / "docs" / "slurm.md")
 BLOCK = re.compile(r"^```([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
-def blocks(info: str) -> list[str]:
-    """The fenced blocks of the reference that have this info string."""
-    return [found[2] for found in BLOCK.finditer(DOC.read_text("utf-8")) if found[1] == info]
+def blocks(info: str, *pages: Path) -> list[str]:
+    """The fenced blocks of the reference, or of other pages, that have this info string."""
+    texts = [page.read_text("utf-8") for page in pages or (DOC,)]
+    return [found[2] for text in texts for found in BLOCK.finditer(text) if found[1] == info]
 
 
 def parse(text: str) -> JobFile:
@@ -31,9 +34,9 @@ def parse(text: str) -> JobFile:
     )
 
 
-@pytest.mark.parametrize("text", blocks("yaml"))
+@pytest.mark.parametrize("text", blocks("yaml", DOC, *OTHERS))
 def test_every_example_parses(text: str) -> None:
-    """Every example in the reference is a job file without mistakes."""
+    """Every example in the reference and on other pages is a job file without mistakes."""
     assert parse(text).spec.name == "demo"
 
 

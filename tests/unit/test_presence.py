@@ -23,11 +23,13 @@ class Heard:
         self._changed = threading.Condition()
 
     def __call__(self, session: Session, message: Mapping[str, Any]) -> None:
+        """Take one message."""
         with self._changed:
             self.messages.append((session.address, message["ev"]))
             self._changed.notify_all()
 
     def wait_for(self, kind: str, count: int) -> None:
+        """Wait until so many of that kind were heard."""
         with self._changed:
             assert self._changed.wait_for(
                 lambda: [ev for _, ev in self.messages].count(kind) >= count, WAIT_S

@@ -24,7 +24,7 @@ from milkweed.backends.slurm.script import render_bridge, render_visit
 from milkweed.backends.slurm.start import ensure_authority, ensure_client
 from milkweed.errors import AccessError
 from milkweed.worker import enrol
-from unit.keepers import WAIT_S, FakeKeeper, free_ports
+from unit.keepers import WAIT_S, FakeKeeper, free_ports, move_runs
 from unit.slurm_fake import APPLY_ID, START_S, FakeSlurm, part, row
 
 SHARE = f"{APPLY_ID.replace('-', '')[:16]}.0.0"
@@ -103,7 +103,7 @@ class World:
         self.port = control - 1
         self.slurm = slurm
         self.waiting: list[subprocess.Popen[str]] = []
-        bridge = enrol.BRIDGE.replace("/tmp/milkweed-", f"{root}/milkweed-")  # noqa: S108
+        bridge = move_runs(enrol.BRIDGE, root)
         patch.setattr(script, "BRIDGE", bridge)
         self.answer_with('SLURM_PROCID=0 exec "$@"')
 
@@ -113,6 +113,7 @@ class World:
         self.slurm.then("srun", skip + tasks)
 
     def places(self, *nodes: str, **more: Any) -> list[Place]:
+        """A host on each of these nodes."""
         labels = [f"w/{number}" for number in range(len(nodes))]
         data = part(
             *labels,
@@ -121,7 +122,7 @@ class World:
             port=self.port,
             certificates=[{"folder": "/x", "nodes": list(nodes)}],
             python=sys.executable,
-            secret="s3cret",
+            word="s3cret",
         )
         return make_places([row(nodes=nodes, **more)], {0: data})
 
@@ -144,13 +145,16 @@ class World:
         return made
 
     def door(self, place: Place) -> str:
+        """Where the keeper of a host takes orders."""
         credentials = ensure_client(self.folder, "127.0.0.1")
         return f"tls://127.0.0.1:{self.port}/{place.host}#{credentials}"
 
     def admit(self, *places: Place) -> None:
+        """Let in those of these hosts that wait."""
         admit(self.folder, places, self.door)
 
     def close(self) -> None:
+        """End whoever still waits."""
         for process in self.waiting:
             process.kill()
             process.communicate()
@@ -158,7 +162,7 @@ class World:
 
 @pytest.fixture
 def world(slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch) -> Generator[World]:
-    root = Path(tempfile.mkdtemp(prefix="mw-", dir="/tmp"))  # noqa: S108  sockets need short names
+    root = Path(tempfile.mkdtemp(prefix="mw-", dir="/tmp"))
     made = World(slurm, root, monkeypatch)
     yield made
     made.close()
@@ -170,7 +174,7 @@ def test_a_host_that_waits_is_let_in_and_told(world: World) -> None:
     keeper = world.wait_outside()
     world.admit(*world.places("n1"))
     told = json.loads(keeper.communicate(timeout=WAIT_S)[0])
-    assert (told["secret"], told["part"]) == ("s3cret", "0.0")
+    assert (told["word"], told["part"]) == ("s3cret", "0.0")
     assert (told["certificates"], told["record_folder"]) == ([], "")
     [arguments] = world.slurm.called("srun")
     assert arguments[:3] == ["--jobid=7", "--nodes=1", "--ntasks=1"]
@@ -225,9 +229,7 @@ def test_a_request_that_is_none_is_not_signed(world: World) -> None:
     world.admit(*world.places("n1"))
 
 
-def test_names_that_no_certificate_carries_are_passed_over(
-    world: World, tmp_path: Path
-) -> None:
+def test_names_that_no_certificate_carries_are_passed_over(world: World, tmp_path: Path) -> None:
     """A machine with an odd name of its own is still known by Slurm's name for it."""
     csr = enrol.make_request(tmp_path)
     odd = ["", "*.evil", "a b", "localhost", "127.0.0.1:80"]

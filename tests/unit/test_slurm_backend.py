@@ -1,10 +1,9 @@
-"""The Slurm backend with Slurm's commands: asking, finding, ending; and what is left when one of them fails."""
+"""The Slurm backend with Slurm's commands: checking, asking, finding; and what is left when one of them fails."""
 
 from __future__ import annotations
 
 import json
 import stat
-import time
 from pathlib import Path
 from typing import Any
 
@@ -13,47 +12,16 @@ import pytest
 from milkweed import registry
 from milkweed.backends.base import Request
 from milkweed.backends.slurm import backend as module
-from milkweed.backends.slurm.backend import SlurmBackend, make_handle
-from milkweed.errors import BackendError, DeadlineError, SpecError, UnreachableError
+from milkweed.backends.slurm.backend import SlurmBackend
+from milkweed.errors import BackendError, SpecError, UnreachableError
 from milkweed.job import lifecycle
 from milkweed.spec import JobSpec, MeshSpec
-from milkweed.state import Record, StateFile
+from milkweed.state import StateFile
 from milkweed.status import Liveness
 from unit.slurm_fake import APPLY_ID, FakeSlurm, line, shown
+from unit.slurm_jobs import OTHER_ID, SPEC, create, handle_of, left_behind, make_spec
 
-OTHER_ID = "99999999-2222-4333-8444-555555555555"
 HANDLE_KEYS = {"apply_id", "generation", "jobs", "folder"}
-
-
-def make_spec(hosts: int = 2, **options: Any) -> JobSpec:
-    meshes = (MeshSpec(name="w", hosts=hosts, env={"TOKEN": "s3cret"}),)
-    return JobSpec(name="demo", backend="slurm", meshes=meshes, options=options)
-
-
-SPEC = make_spec()
-
-
-@pytest.fixture
-def cluster(slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch) -> FakeSlurm:
-    """Four nodes; sbatch gives number 7; nobody sleeps."""
-    slurm.nodes("n1", "n2", "n3", "n4", address="127.0.0.1")
-    slurm.answer("sbatch", "7\n")
-    slurm.then("sbatch", '[ "$1" = --version ] && exec echo "slurm-wlm 22.05.8"')
-    monkeypatch.setattr(time, "sleep", lambda _seconds: None)
-    return slurm
-
-
-def create(spec: JobSpec = SPEC, path: str = "job.json", **more: Any) -> Record:
-    wish = lifecycle.Wish(spec=spec, backend=SlurmBackend(), apply_id=APPLY_ID, **more)
-    return lifecycle.create(wish, StateFile(path))[0]
-
-
-def handle_of(*jobs: int) -> dict[str, Any]:
-    return dict(make_handle(APPLY_ID, jobs=jobs or (7,)))
-
-
-def left_behind(home: Path) -> list[Path]:
-    return [path for path in home.rglob("*") if path.is_file()] if home.exists() else []
 
 
 # Checking
@@ -74,7 +42,7 @@ def test_what_the_cluster_lacks_is_refused_before_sbatch(
     cluster: FakeSlurm, folder: Path, home: Path, spec: JobSpec, what: str
 ) -> None:
     """What could never run is told at once, and nothing was submitted or written."""
-    with pytest.raises(SpecError, match="meshes.w: ") as caught:
+    with pytest.raises(SpecError, match=r"meshes\.w: ") as caught:
         create(spec)
     assert what in caught.value.what
     assert cluster.submitted == []
@@ -96,7 +64,9 @@ def test_what_is_wrong_by_itself_is_refused_without_asking(
 
 def test_a_cluster_that_does_not_answer_refuses_nothing(cluster: FakeSlurm) -> None:
     """What nobody knows to be wrong is not refused: Slurm decides when it is back."""
-    cluster.answer("sinfo", err="slurm_load_partitions: Unable to contact slurm controller\n", code=1)
+    cluster.answer(
+        "sinfo", err="slurm_load_partitions: Unable to contact slurm controller\n", code=1
+    )
     SlurmBackend().validate(make_spec(999, partition="nosuch"))
 
 
@@ -105,7 +75,7 @@ def test_without_slurm_the_error_says_where_to_go(
 ) -> None:
     """On a machine without Slurm nothing is begun."""
     monkeypatch.setenv("PATH", str(tmp_path / "empty"))
-    with pytest.raises(BackendError, match="there is no .*sbatch here") as caught:
+    with pytest.raises(BackendError, match=r"there is no .*sbatch here") as caught:
         create()
     assert "login node" in caught.value.hint
     assert left_behind(home) == []
@@ -191,7 +161,9 @@ def test_a_refusal_leaves_nothing(
     cluster: FakeSlurm, folder: Path, home: Path, log_dir: str | None
 ) -> None:
     """When sbatch says no, its own words are told, and neither record nor keys nor folders stay."""
-    cluster.answer("sbatch", err="sbatch: error: Batch job submission failed: Invalid qos\n", code=1)
+    cluster.answer(
+        "sbatch", err="sbatch: error: Batch job submission failed: Invalid qos\n", code=1
+    )
     options = {"log_dir": str(folder / log_dir)} if log_dir else {}
     with pytest.raises(BackendError, match="Slurm refused") as caught:
         create(make_spec(**options))
@@ -201,7 +173,7 @@ def test_a_refusal_leaves_nothing(
 
 
 def test_a_lost_answer_is_found_again(cluster: FakeSlurm, folder: Path) -> None:
-    """sbatch took the job and its answer was lost: the intent stays, and the next look finds the job."""
+    """What sbatch took though its answer was lost: the intent stays, and the next look finds the job."""
     away = "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation\n"
     cluster.answer("sbatch", err=away, code=1)
     with pytest.raises(UnreachableError):
@@ -291,9 +263,7 @@ def test_the_queue_lists_what_is_ours(cluster: FakeSlurm) -> None:
         ("CANCELLED", Liveness.ENDED),
     ],
 )
-def test_what_slurm_says_is_the_status(
-    cluster: FakeSlurm, state: str, expected: Liveness
-) -> None:
+def test_what_slurm_says_is_the_status(cluster: FakeSlurm, state: str, expected: Liveness) -> None:
     """Both looks agree while there are no hosts to be asked."""
     cluster.jobs(line(7, state=state))
     cluster.answer("scontrol", shown(state=state))
@@ -316,82 +286,6 @@ def test_silence_is_unknown(cluster: FakeSlurm) -> None:
     for status in (SlurmBackend().poll(handle_of()), SlurmBackend().glance(handle_of())):
         assert status.liveness is Liveness.UNKNOWN
         assert "Unable to contact slurm controller" in status.reason
-
-
-# Ending
-
-
-def test_ending_waits_until_slurm_says_so(cluster: FakeSlurm) -> None:
-    """scancel once for each job, by its leader, then wait until all are gone."""
-    cluster.jobs(line(7, number="7+0"), line(8, number="7+1", component=1), line(9, component=2))
-    (cluster.home / "after").write_text(line(7, state="CANCELLED"))
-    cluster.then("scancel", 'cp "$home/after" "$home/squeue.out"')
-    SlurmBackend().cancel(handle_of())
-    assert cluster.called("scancel") == [["7", "9"]]
-
-
-def test_ending_waits_through_the_completing(cluster: FakeSlurm) -> None:
-    """While processes are being ended the job still has its nodes; it is not cancelled twice."""
-    cluster.jobs(line(7))
-    (cluster.home / "1").write_text(line(7, state="COMPLETING"))
-    (cluster.home / "2").write_text(line(7, state="CANCELLED"))
-    cluster.then("scancel", 'cp "$home/1" "$home/squeue.out"')
-    turn = '[ -f "$home/turn" ] && cp "$home/2" "$home/squeue.out"; [ -s "$home/squeue.out" ] && '
-    cluster.then("squeue", turn + 'grep -q COMPLETING "$home/squeue.out" && touch "$home/turn"; :')
-    SlurmBackend().cancel(handle_of())
-    assert cluster.called("scancel") == [["7"]]
-    assert len(cluster.called("squeue")) >= 3
-
-
-def test_what_has_ended_is_not_cancelled(cluster: FakeSlurm) -> None:
-    """Ended already, or gone, is fine."""
-    cluster.jobs(line(7, state="TIMEOUT"), line(43, apply_id=OTHER_ID))
-    SlurmBackend().cancel(handle_of())
-    cluster.jobs()
-    SlurmBackend().cancel(handle_of())
-    assert cluster.called("scancel") == []
-
-
-def test_every_generation_is_ended(cluster: FakeSlurm) -> None:
-    """A follow-up that nobody has gone over to yet ends with the rest."""
-    cluster.jobs(line(7), line(12, generation=1, state="PENDING"))
-    cluster.then("scancel", ': >"$home/squeue.out"')
-    SlurmBackend().cancel(handle_of())
-    assert cluster.called("scancel") == [["7", "12"]]
-
-
-def test_an_end_that_does_not_come_has_a_deadline(
-    cluster: FakeSlurm, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A node that hangs keeps a job completing: the error says what Slurm says, and that one can ask again."""
-    monkeypatch.setattr(module, "CANCEL_TIMEOUT_S", -1.0)
-    cluster.jobs(line(7, state="COMPLETING"))
-    with pytest.raises(DeadlineError, match="not ended it yet") as caught:
-        SlurmBackend().cancel(handle_of())
-    assert "COMPLETING" in caught.value.seen
-    assert "repeated" in caught.value.hint
-
-
-def test_ending_while_nobody_answers_changes_nothing(
-    cluster: FakeSlurm, folder: Path, home: Path
-) -> None:
-    """The record stays, so that the job can be ended later."""
-    record = create()
-    cluster.be_away()
-    with pytest.raises(UnreachableError):
-        lifecycle.end(SlurmBackend(), record, StateFile("job.json"))
-    assert StateFile("job.json").load() == record
-    assert registry.folder_of(APPLY_ID).is_dir()
-
-
-def test_an_end_forgets_everything(cluster: FakeSlurm, folder: Path, home: Path) -> None:
-    """Record, keys and logs go with the allocation."""
-    record = create()
-    cluster.jobs(line(7))
-    cluster.then("scancel", ': >"$home/squeue.out"')
-    lifecycle.end(SlurmBackend(), record, StateFile("job.json"))
-    assert left_behind(home) == []
-    assert list(folder.iterdir()) == []
 
 
 def test_a_request_without_a_record_is_not_kept(cluster: FakeSlurm, home: Path) -> None:

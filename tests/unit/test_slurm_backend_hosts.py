@@ -47,6 +47,7 @@ class World:
         self.run()
 
     def spec(self, hosts: int) -> JobSpec:
+        """The job with so many hosts."""
         meshes = (MeshSpec(name="w", hosts=hosts),)
         return JobSpec(
             name="demo", backend="slurm", meshes=meshes, options={"monarch_port": self.port}
@@ -75,6 +76,7 @@ class World:
         return keeper
 
     def close(self) -> None:
+        """End all keepers."""
         for keeper in self.keepers.values():
             keeper.close()
 

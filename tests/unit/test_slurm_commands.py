@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from pathlib import Path
 
@@ -85,7 +86,7 @@ def test_an_error_that_is_called_a_success_is_none(slurm: FakeSlurm, name: str) 
 
 
 def test_warnings_of_other_commands_are_passed_over(slurm: FakeSlurm) -> None:
-    """sbatch may warn of an error of the site's own, and still have taken the job."""
+    """What sbatch says may be an error of the site's own, and still have taken the job."""
     slurm.answer("sbatch", "12\n", err="sbatch: error: lua: a word of the site\n")
     assert run(["sbatch"]) == "12\n"
 
@@ -244,7 +245,7 @@ def test_the_longer_nothing_happens_the_seldomer_it_is_asked(
         queue.rows()
         if queue.queries > before:
             asked.append(clock.now_s - 1000.0)
-    gaps = [later - sooner for sooner, later in zip(asked, asked[1:], strict=False)]
+    gaps = [later - sooner for sooner, later in itertools.pairwise(asked)]
     assert asked[0] < 0.2
     assert all(gap <= commands.SLOWEST_S + 0.2 for gap in gaps)
     assert gaps[-1] > 9.0

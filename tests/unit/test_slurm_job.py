@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from milkweed.backends.slurm.sharing import make_share
 from milkweed.backends.slurm.shape import make_parts
+from milkweed.backends.slurm.sharing import make_share
 from milkweed.errors import SpecError
 from milkweed.job import SlurmJob, job_loads
 from milkweed.spec import Lifetime, Resources
@@ -59,9 +59,7 @@ def test_everything_can_be_given_by_position() -> None:
     assert (spec.name, spec.sizes, spec.backend) == ("mine", MESHES, "slurm")
     assert spec.client == {"start_timeout": 90.0}
     assert spec.options == {
-        name: value
-        for name, _, value in REFERENCE
-        if name not in {"job_name", "job_start_timeout"}
+        name: value for name, _, value in REFERENCE if name not in {"job_name", "job_start_timeout"}
     }
 
 

@@ -188,7 +188,10 @@ def test_a_component_that_waits_has_places_without_nodes() -> None:
     """One component may run while another still waits: its hosts are known, and have no node."""
     rows = [row(nodes=("n1",)), row(job_id=9, component=2, state="PENDING")]
     parts = {0: part("w/0"), 2: part("w/1", number="0.2"), 3: part("w/2", number="0.3")}
-    found = {place.host: (place.node, place.row and place.row.state) for place in make_places(rows, parts)}
+    found = {
+        place.host: (place.node, place.row and place.row.state)
+        for place in make_places(rows, parts)
+    }
     assert found == {"w/0": ("n1", "RUNNING"), "w/1": ("", "PENDING"), "w/2": ("", None)}
 
 

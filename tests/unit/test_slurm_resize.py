@@ -54,9 +54,7 @@ def test_what_is_missing_is_added_with_its_ranks() -> None:
 def test_what_is_added_is_cut_by_shape() -> None:
     """Hosts of different shapes are added as components of their own."""
     wants = MeshSpec(name="g", hosts=2, resources=Resources(gpus=1))
-    declared = JobSpec(
-        name="demo", backend="slurm", meshes=(MeshSpec(name="w", hosts=2), wants)
-    )
+    declared = JobSpec(name="demo", backend="slurm", meshes=(MeshSpec(name="w", hosts=2), wants))
     parts = make_growth(declared, places("w/0", "g/1"))
     assert [each.hosts for each in parts] == [(("w", 1),), (("g", 0),)]
     assert [each.shape.gpus for each in parts] == [None, 1]
@@ -199,9 +197,7 @@ def test_a_component_of_which_nothing_is_left_is_cancelled(
 
 
 @pytest.mark.parametrize("state", ["COMPLETED", "CANCELLED", "NODE_FAIL"])
-def test_what_has_ended_is_only_written_down(
-    slurm: FakeSlurm, tmp_path: Path, state: str
-) -> None:
+def test_what_has_ended_is_only_written_down(slurm: FakeSlurm, tmp_path: Path, state: str) -> None:
     """There is nothing to give back."""
     ended = make_places([row(state=state)], {0: part("w/0", "w/1")})
     data = give_back(tmp_path / "job", ended[:1])

@@ -286,7 +286,9 @@ def test_the_worker_of_the_client_is_used_where_it_is_seen(tmp_path: Path) -> No
     package.mkdir(parents=True)
     (package.parent / "__init__.py").touch()
     (package / "__init__.py").touch()
-    (package / "remote.py").write_text(STUB + "\nimport sys; sys.stdout.reconfigure(line_buffering=True)")
+    (package / "remote.py").write_text(
+        STUB + "\nimport sys; sys.stdout.reconfigure(line_buffering=True)"
+    )
     tmp = tmp_path / "tmp"
     tmp.mkdir()
     done = load({"source": str(tmp_path / "src"), "worker": "", "part": "0.0"}, tmp)
@@ -295,7 +297,7 @@ def test_the_worker_of_the_client_is_used_where_it_is_seen(tmp_path: Path) -> No
 
 
 def test_the_packed_worker_runs_where_nothing_is_seen(tmp_path: Path) -> None:
-    """From the copy alone, without site packages: the worker takes the invitation, and gets as far as its place."""
+    """From the copy alone, without site packages: the worker takes the invitation, and looks for its place."""
     invitation = {"source": "/nowhere", "worker": pack_worker(), "index_env": "NO_SUCH_VARIABLE"}
     done = load(invitation, tmp_path)
     assert "KeyError: 'NO_SUCH_VARIABLE'" in done.stderr
@@ -334,14 +336,18 @@ def test_the_packed_worker_needs_nothing_else(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     names = done.stdout.split()
     assert "milkweed.worker.keeper" in names
-    assert not [name for name in names if not name.startswith(("milkweed.worker", "milkweed.id"))][1:]
+    assert not [name for name in names if not name.startswith(("milkweed.worker", "milkweed.id"))][
+        1:
+    ]
 
 
 def test_the_packed_worker_has_only_source() -> None:
     """What travels with every job is the worker's own source, and small enough for Slurm's limit on scripts."""
     with zipfile.ZipFile(io.BytesIO(b64decode(pack_worker()))) as archive:
         names = archive.namelist()
-    assert {"milkweed/__init__.py", "milkweed/identity.py", "milkweed/worker/remote.py"} <= set(names)
+    assert {"milkweed/__init__.py", "milkweed/identity.py", "milkweed/worker/remote.py"} <= set(
+        names
+    )
     assert all(name.endswith(".py") for name in names)
     assert len(names) == len(set(names))
     assert len(render_script(make_bare())) < 1_000_000

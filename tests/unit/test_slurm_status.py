@@ -97,8 +97,10 @@ def test_details_have_the_jobs_and_the_time_left() -> None:
         (
             "PENDING",
             "Priority",
-            "Slurm job 7 is PENDING, reason Priority: it waits in the queue: "
-            "jobs of higher priority come first; nothing to do but wait",
+            (
+                "Slurm job 7 is PENDING, reason Priority: it waits in the queue: "
+                "jobs of higher priority come first; nothing to do but wait"
+            ),
         ),
         ("PENDING", "None", "Slurm job 7 is PENDING: it waits in the queue"),
         ("CANCELLED", "JobHeldUser", "Slurm job 7 is CANCELLED: it was cancelled"),
@@ -121,7 +123,9 @@ def test_a_failed_job_has_its_reason() -> None:
 # How it ended
 
 
-def end(folder: Path, *rows: Any, jobs: tuple[int, ...] = (7,), logs: tuple[str, ...] = ()) -> Status:
+def end(
+    folder: Path, *rows: Any, jobs: tuple[int, ...] = (7,), logs: tuple[str, ...] = ()
+) -> Status:
     status = explain_end(rows, jobs, folder, logs)
     assert status.liveness is Liveness.ENDED
     return status
@@ -144,9 +148,7 @@ def test_the_end_of_real_jobs(slurm: FakeSlurm, tmp_path: Path, version: str) ->
 
 
 @pytest.mark.parametrize("state", ["CANCELLED", "TIMEOUT", "NODE_FAIL", "PREEMPTED"])
-def test_an_end_from_outside_has_no_exit_code(
-    slurm: FakeSlurm, tmp_path: Path, state: str
-) -> None:
+def test_an_end_from_outside_has_no_exit_code(slurm: FakeSlurm, tmp_path: Path, state: str) -> None:
     """The code of a script that was ended by Slurm says nothing about the program."""
     slurm.answer("scontrol", shown(state=state, code="0:15"))
     assert end(tmp_path, row(state=state)).exit_code is None
@@ -306,7 +308,9 @@ def test_a_task_that_ended_is_a_failed_host(tmp_path: Path) -> None:
 
 def test_the_task_of_another_node_is_another_host(tmp_path: Path) -> None:
     """One host's end is not another's, also when a name is the beginning of another."""
-    (tmp_path / "part-0.0.log").write_text("srun: error: n22: task 1: Killed\nsrun: error: n1: task 0: Killed\n")
+    (tmp_path / "part-0.0.log").write_text(
+        "srun: error: n22: task 1: Killed\nsrun: error: n1: task 0: Killed\n"
+    )
     assert judge_host(place(tmp_path), "x", {}).state is HostState.STARTING
 
 

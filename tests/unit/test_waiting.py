@@ -39,9 +39,7 @@ def wait(goal: str, clock: FakeClock, *says: Status, timeout_s: float | None = N
     def look() -> Status:
         return words.pop(0) if len(words) > 1 else words[0]
 
-    return wait_until(
-        goal, look, name="demo", timeout_s=timeout_s, sleep=clock.sleep, clock=clock
-    )
+    return wait_until(goal, look, name="demo", timeout_s=timeout_s, sleep=clock.sleep, clock=clock)
 
 
 def test_what_is_reached_needs_no_wait(clock: FakeClock) -> None:
@@ -192,9 +190,11 @@ class Impatient:
     """A person who presses Ctrl-C again instead of answering."""
 
     def isatty(self) -> bool:
+        """A person is there."""
         return True
 
     def readline(self) -> str:
+        """No answer, but Ctrl-C."""
         raise KeyboardInterrupt
 
 

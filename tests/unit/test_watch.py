@@ -1,106 +1,20 @@
-"""What is made of what is heard: a host that is there after all, one that is lost, and when all is over."""
+"""What is made of what is heard: a host that is ready, one that is there after all, and one that is lost."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any, cast
 
 import pytest
 
-from milkweed import registry
-from milkweed.backends.base import Capabilities
-from milkweed.control import Session
-from milkweed.errors import UnreachableError
-from milkweed.events import Events
-from milkweed.job import watch as module
-from milkweed.job.watch import BROKEN_S, Watch, explain, glance
-from milkweed.status import HostState, HostStatus, Liveness, Status
+from milkweed.job.watch import BROKEN_S
 from milkweed.testing import FakeClock
 from unit.keepers import host
-from unit.slurm_fake import APPLY_ID
-
-RUNNING = Status(liveness=Liveness.RUNNING)
-PENDING = Status(liveness=Liveness.PENDING, reason="Slurm job 7 is PENDING")
-ENDED = Status(liveness=Liveness.ENDED, reason="Slurm job 7 is CANCELLED")
-UNKNOWN = Status(liveness=Liveness.UNKNOWN, reason="nobody answered")
-
-
-class Backend:
-    """A scheduler that says what it is told to, and what became of hosts."""
-
-    name = "slurm"
-    capabilities = Capabilities()
-
-    def __init__(self) -> None:
-        self.says = [RUNNING]
-        """What it says, look by look; the last word stays."""
-        self.looks = 0
-        self.words = "Slurm says that node n1 is down*\nlast line"
-        self.away = False
-
-    def glance(self, _handle: object, *, fresh: bool = False) -> Status:
-        assert fresh
-        self.looks += 1
-        return self.says.pop(0) if len(self.says) > 1 else self.says[0]
-
-    def explain(self, _handle: object, host: str) -> HostStatus:
-        if self.away:
-            raise UnreachableError("Slurm's controller did not answer")
-        return HostStatus(host=host, state=HostState.FAILED, reason=self.words)
-
-
-class FakeSession:
-    """A session, as far as a watch knows it."""
-
-    def __init__(self, *labels: str, node: str = "n1") -> None:
-        self.labels = list(labels or ("w/0",))
-        self.node = node
-        self.address = f"unix:///{node}"
-
-
-@dataclass
-class World:
-    """A watch, and all that it does."""
-
-    watch: Watch
-    backend: Backend
-    clock: FakeClock
-    events: Events
-    gave_up: list[int]
-    rejoined: list[float] = field(default_factory=list[float])
-    """When a session was tried again."""
-    back_at_s: float = float("inf")
-    """From when on a host answers again."""
-
-    def rejoin(self, _session: Session) -> bool:
-        self.rejoined.append(self.clock.now_s)
-        return self.clock.now_s >= self.back_at_s
-
-    def hear(self, session: FakeSession, **message: Any) -> None:
-        self.watch.hear(cast("Session", session), message)
-
-    def ready(self, *sessions: FakeSession) -> None:
-        for session in sessions:
-            for label in session.labels:
-                self.hear(session, ev="host", **host(label))
-
-    @property
-    def told(self) -> list[tuple[str, str]]:
-        return [(event.what, event.host) for event in self.events.load()]
+from unit.watching import UNKNOWN, FakeSession, World, make_world
 
 
 @pytest.fixture
 def world(clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> World:
-    registry.folder_of(APPLY_ID).mkdir(parents=True)
-    gave_up: list[int] = []
-    monkeypatch.setattr(module, "give_up", lambda: gave_up.append(1))
-    backend, events = Backend(), Events(APPLY_ID)
-    watch = Watch("demo", "me", cast("Any", backend), {}, events, None)
-    made = World(watch, backend, clock, events, gave_up)
-    watch.rejoin, watch.pause, watch.clock = made.rejoin, clock.sleep, clock
-    return made
+    return make_world(clock, monkeypatch)
 
 
 # Hosts
@@ -154,10 +68,13 @@ def test_a_proc_of_ours_that_ends_is_told(world: World, capsys: pytest.CaptureFi
 
 
 class Terminal:
+    """A terminal that takes down what kind of output it is given."""
+
     def __init__(self) -> None:
         self.taken: list[str] = []
 
     def take(self, message: dict[str, Any]) -> None:
+        """Take down what is printed."""
         self.taken.append(message["kind"])
 
 
@@ -247,165 +164,3 @@ def test_silence_of_the_scheduler_ends_nothing(world: World) -> None:
     world.back_at_s = world.clock.now_s + 3.0
     world.hear(FakeSession(), ev="closed")
     assert (world.watch.lost, world.watch.over) == ({}, None)
-
-
-# When it is over
-
-
-def test_a_job_that_ended_is_over_and_nobody_is_lost(
-    world: World, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Slurm's reason is told once, however many hosts end with it."""
-    sessions = [FakeSession(f"w/{number}", node=f"n{number}") for number in range(3)]
-    world.ready(*sessions)
-    world.backend.says = [ENDED]
-    for session in sessions:
-        world.hear(session, ev="closed")
-    assert (world.watch.over, world.watch.lost) == ("Slurm job 7 is CANCELLED", {})
-    assert world.told == [("hosts ended", "")]
-    text = capsys.readouterr().err
-    assert text == "milkweed: the hosts of job 'demo' have ended: Slurm job 7 is CANCELLED\n"
-    assert (world.gave_up, world.backend.looks) == ([1], 1)
-    assert world.watch.is_troubled()
-
-
-def test_an_end_has_the_keepers_own_word_too(world: World) -> None:
-    """What the keeper said last tells more than that its job has ended."""
-    session = FakeSession()
-    world.hear(session, ev="ending", reason="its time limit was reached")
-    world.backend.says = [ENDED]
-    world.hear(session, ev="closed")
-    assert world.watch.over == "Slurm job 7 is CANCELLED (its time limit was reached)"
-
-
-def test_an_end_that_slurm_tells_later(world: World) -> None:
-    """While a job completes nobody knows; a moment later Slurm says that it ended."""
-    world.backend.says = [UNKNOWN, UNKNOWN, ENDED]
-    world.hear(FakeSession(), ev="closed")
-    assert (world.watch.over, world.watch.lost) == (ENDED.reason, {})
-
-
-def test_a_job_that_is_back_in_the_queue_is_over_for_this_client(world: World) -> None:
-    """Its hosts are gone; the next `state()` waits for the new ones."""
-    world.backend.says = [PENDING]
-    world.hear(FakeSession(), ev="closed")
-    assert world.watch.over == "it is back in the queue: Slurm job 7 is PENDING"
-    assert world.watch.lost == {}
-
-
-def test_keepers_of_this_machine_end_with_their_hosts(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Nothing is between us and them: a connection that ended is the end, and nobody is asked."""
-    monkeypatch.setattr(world.backend, "capabilities", Capabilities(machine_bound=True))
-    world.hear(FakeSession(), ev="closed")
-    assert (world.watch.over, world.backend.looks) == ("", 0)
-
-
-def test_a_client_that_left_hears_nothing_more(
-    world: World, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """What happens to hosts after that is nobody's loss, and an end before it keeps its reason."""
-    world.watch.leave()
-    world.hear(FakeSession(), ev="closed")
-    assert (world.watch.over, world.backend.looks, world.told) == ("", 0, [])
-    assert capsys.readouterr().err == ""
-    world.watch.over = "it ended"
-    world.watch.leave()
-    assert world.watch.over == "it ended"
-
-
-def test_a_session_that_ended_is_dropped(world: World) -> None:
-    """Whoever keeps the sessions hears of it in any case."""
-    dropped: list[str] = []
-    world.watch.drop = lambda session: dropped.append(session.address)
-    world.watch.leave()
-    world.hear(FakeSession(), ev="closed")
-    assert dropped == ["unix:///n1"]
-
-
-# Hosts that are released
-
-
-def test_hosts_that_are_released_are_not_lost(
-    world: World, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Their end is meant: nothing they say counts, and nobody is asked about them."""
-    staying, going = FakeSession("w/0"), FakeSession("w/1", node="n2")
-    world.ready(staying, going)
-    world.watch.forget(["w/1"])
-    world.hear(going, ev="host", **host("w/1", "failed", reason="it was released"))
-    world.hear(going, ev="closed")
-    assert list(world.watch.seen) == ["w/0"]
-    assert (world.watch.lost, world.watch.over, world.backend.looks) == ({}, None, 0)
-    assert capsys.readouterr().err == ""
-
-
-def test_a_keeper_with_a_host_that_stays_is_still_watched(world: World) -> None:
-    """Only when all its hosts are released is its end meant."""
-    session = FakeSession("w/0", "w/1")
-    world.ready(session)
-    world.watch.forget(["w/1"])
-    world.hear(session, ev="closed")
-    assert "w/0" in world.watch.lost
-
-
-# While it is not known
-
-
-def settle_in_thread(watch: Watch) -> tuple[threading.Thread, threading.Event]:
-    done = threading.Event()
-
-    def wait() -> None:
-        watch.settle()
-        done.set()
-
-    thread = threading.Thread(target=wait)
-    thread.start()
-    return thread, done
-
-
-@pytest.mark.parametrize("outcome", ["back", "lost", "over"])
-def test_whoever_needs_to_know_waits_until_it_is_known(world: World, outcome: str) -> None:
-    """While a host is tried again nobody says that all is well, nor that it is lost."""
-    seen: list[bool] = []
-    waiting: list[tuple[threading.Thread, threading.Event]] = []
-
-    def pause(seconds: float) -> None:
-        if not waiting:
-            waiting.append(settle_in_thread(world.watch))
-        seen.append(world.watch.is_troubled() and not waiting[0][1].is_set())
-        world.clock.sleep(seconds)
-        if outcome == "over":
-            world.backend.says = [ENDED]
-
-    world.watch.pause = pause
-    world.back_at_s = world.clock.now_s + 1.0 if outcome == "back" else float("inf")
-    world.hear(FakeSession(), ev="closed")
-    [(thread, done)] = waiting
-    thread.join(10.0)
-    assert done.is_set()
-    assert all(seen)
-    assert bool(world.watch.lost) == (outcome == "lost")
-
-
-def test_nothing_to_settle(world: World) -> None:
-    """Where nothing broke nobody waits."""
-    world.watch.settle()
-
-
-# Backends that cannot tell more
-
-
-class Plain:
-    """A backend with nothing but what every backend has."""
-
-    def poll(self, _handle: object) -> Status:
-        return PENDING
-
-
-def test_backends_without_a_cheap_look_are_polled() -> None:
-    """And those that explain nothing say that nothing is known."""
-    ask: Callable[[], Any] = Plain
-    assert glance(ask(), {}) is PENDING
-    assert explain(ask(), {}, "w/0") == HostStatus(host="w/0", state=HostState.UNKNOWN)

@@ -24,7 +24,7 @@ from milkweed import pki
 from milkweed.control import Connection
 from milkweed.errors import AccessError, UnreachableError
 from milkweed.worker import enrol, tls, wire
-from unit.keepers import NAMES, WAIT_S, free_ports, make_credentials
+from unit.keepers import NAMES, WAIT_S, free_ports, make_credentials, move_runs
 
 JOB = pki.make_authority("job")
 OTHER_JOB = pki.make_authority("other job")
@@ -133,9 +133,11 @@ class Waiting:
 
     @property
     def waits(self) -> bool:
+        """Whether it still waits."""
         return self.process.poll() is None
 
     def close(self) -> None:
+        """End it."""
         self.process.kill()
         self.process.communicate()
 
@@ -160,18 +162,20 @@ class Waiting:
                 return made
 
     def admit(self, authority: pki.Authority = JOB) -> dict[str, Any]:
+        """Fetch its request and bring a certificate."""
         csr = self.ask(op="request")["csr"].encode()
         certificate = authority.certify(csr, NAMES).decode()
         return self.ask(op="admit", certificate=certificate, authority=authority.cert_pem.decode())
 
     def door(self, credentials: Path, label: str = "w/1") -> str:
+        """Where it takes orders over TLS."""
         return f"tls://127.0.0.1:{self.port}/{label}#{credentials}"
 
 
 @pytest.fixture
 def short() -> Generator[Path]:
     """A folder with a short name."""
-    folder = Path(tempfile.mkdtemp(prefix="mw-", dir="/tmp"))  # noqa: S108  made for this test alone
+    folder = Path(tempfile.mkdtemp(prefix="mw-", dir="/tmp"))
     yield folder
     shutil.rmtree(folder, ignore_errors=True)
 
@@ -242,9 +246,11 @@ def test_a_stranger_cannot_tell_it_anything(waiting: Waiting, tmp_path: Path) ->
     """A certificate of another job opens nothing, though its holder trusts ours."""
     theirs = make_credentials(tmp_path / "theirs", OTHER_JOB, JOB)
     waiting.admit()
-    with contextlib.suppress(UnreachableError):
-        with Connection(waiting.door(theirs), waiting=True, thorough=False) as connection:
-            connection.ask({"op": "begin", "start": {"evil": 1}}, "status")
+    with (
+        contextlib.suppress(UnreachableError),
+        Connection(waiting.door(theirs), waiting=True, thorough=False) as connection,
+    ):
+        connection.ask({"op": "begin", "start": {"evil": 1}}, "status")
     assert waiting.waits
 
 
@@ -273,8 +279,7 @@ class Bridge:
     """The owner's own step on a machine, whose run folders are elsewhere for this test."""
 
     def __init__(self, runs: Path, uid: int) -> None:
-        program = enrol.BRIDGE.replace("/tmp/milkweed-", f"{runs}/milkweed-")  # noqa: S108
-        assert program != enrol.BRIDGE
+        program = move_runs(enrol.BRIDGE, runs)
         self.process = subprocess.Popen(
             [sys.executable, "-I", "-c", f"import os; os.getuid = lambda: {uid}\n{program}"],
             stdin=subprocess.PIPE,
@@ -285,17 +290,20 @@ class Bridge:
         )
 
     def say(self, message: object) -> None:
+        """Send a line to the step."""
         assert self.process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
             self.process.stdin.write(json.dumps(message) + "\n")
             self.process.stdin.flush()
 
     def hear(self) -> dict[str, Any] | None:
+        """The next line of the step; None at its end."""
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         return json.loads(line) if line else None
 
     def close(self) -> None:
+        """End it."""
         self.process.kill()
         self.process.communicate()
 

@@ -109,7 +109,9 @@ def test_queued_hosts_wait_for_their_first_client() -> None:
 
 def test_queued_hosts_still_have_their_time_limit() -> None:
     """However long they wait for a client, not longer than they may live."""
-    assert lease(keep=True, time_limit_s=500.0).over(500.0, 0) == "its time limit of 500 s was reached"
+    assert (
+        lease(keep=True, time_limit_s=500.0).over(500.0, 0) == "its time limit of 500 s was reached"
+    )
 
 
 def test_an_owner_has_longer_to_come_to_queued_hosts() -> None:

@@ -260,7 +260,7 @@ def test_tasks_are_counted_along_the_hosts_that_are_left(tmp_path: Path) -> None
 
 def test_a_task_too_many_has_no_host(tmp_path: Path) -> None:
     """It says so and ends."""
-    with pytest.raises(SystemExit, match="no host for place 3 of part 0.0"):
+    with pytest.raises(SystemExit, match=r"no host for place 3 of part 0\.0"):
         share(make_start(tmp_path), tmp_path, 3)
     with pytest.raises(SystemExit, match="no host"):
         share(make_start(tmp_path, released=[0, 1]), tmp_path, 1)
@@ -319,7 +319,9 @@ def test_credentials_are_copied_to_private_files(tmp_path: Path) -> None:
         os.umask(old)
     folder = tmp_path / wire.TLS_FOLDER
     assert mode_of(folder) == 0o700
-    assert {path.name: mode_of(path) for path in folder.iterdir()} == dict.fromkeys(tls.FILES, 0o600)
+    assert {path.name: mode_of(path) for path in folder.iterdir()} == dict.fromkeys(
+        tls.FILES, 0o600
+    )
     for name in tls.FILES:
         assert (folder / name).read_bytes() == (tmp_path / "host" / name).read_bytes()
 

@@ -155,7 +155,9 @@ class Waiting:
         """As a keeper's, so that whoever looks for this host finds it."""
         host: dict[str, Any] = {"host": self._label, "state": "starting", "address": ""}
         host |= {"reason": "it waits to be let in", "exit_code": None, "tail": []}
-        return {"ev": "status", "hosts": [host], "stopping": False, "waiting": True, "node": ""}
+        job = self._invitation["apply_id"]
+        said = {"ev": "status", "hosts": [host], "stopping": False, "waiting": True}
+        return {**said, "node": "", "job": job}
 
     @property
     def _label(self) -> str:

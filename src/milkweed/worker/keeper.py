@@ -199,6 +199,7 @@ class Keeper:
                 "stopping": self._end.is_set(),
                 "pid": os.getpid(),
                 "node": self.start.get("node", ""),
+                "job": self.start["apply_id"],
             }
         )
 

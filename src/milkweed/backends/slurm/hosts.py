@@ -42,6 +42,7 @@ def make_door(place: Place) -> Door:
         port=place.part["port"],
         host=place.host,
         credentials=str(ensure_client(folder, own)),
+        job=place.part["apply_id"],
     )
 
 
