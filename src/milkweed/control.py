@@ -174,7 +174,13 @@ class Session:
         self._hear = hear
         self._synced = threading.Event()
         hello = {"op": "hello", "client": client, "owner": owner, "output": output}
-        status = self._connection.ask(hello, "status")
+        self.left = False
+        """Whether this side ended it."""
+        try:
+            status = self._connection.ask(hello, "status")
+        except (UnreachableError, DeadlineError):
+            self._connection.close()
+            raise
         self.node: str = status["node"]
         self.labels: list[str] = [host["host"] for host in status["hosts"]]
         # What is there now is heard before anything that changes it.
@@ -193,6 +199,7 @@ class Session:
             else:
                 self._hear(self, message)
         self._synced.set()
+        self._connection.close()
         self._hear(self, {"ev": "closed"})
 
     def send(self, message: Message) -> None:
@@ -213,6 +220,7 @@ class Session:
 
     def close(self) -> None:
         """End the presence."""
+        self.left = True
         self._connection.hang_up()
         if self._thread.ident and threading.current_thread() is not self._thread:
             self._thread.join(1.0)

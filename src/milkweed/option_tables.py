@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from .errors import SpecError
 from .options import OptionField, OptionTable
 
 _STREAM_LOGS = OptionField(
@@ -30,6 +31,19 @@ FAKE_OPTIONS: OptionTable = MappingProxyType({})
 
 
 ON_INTERRUPT = ("ask", "keep", "cancel")
+
+PORTS = 64
+"""How many ports a host may use, from the first one on."""
+
+
+def check_port(first: object) -> None:
+    """Refuse a first port that leaves no room for the others."""
+    if isinstance(first, int) and not 1 <= first <= 65536 - PORTS:
+        raise SpecError(
+            f"slurm.monarch_port: {first} is not the first of {PORTS} ports",
+            hint=f"give one from 1 to {65536 - PORTS}",
+        )
+
 
 _SHAPE = {
     "partition": OptionField("text", "The partition; else the cluster's default one."),

@@ -58,6 +58,7 @@ class FakeKeeper:
         self.hosts = [host(each) if isinstance(each, str) else dict(each) for each in hosts]
         self.node = node
         self.stopping = stopping
+        self.job = ""
         self.silent = False
         """Takes orders and answers none."""
         self.orders: list[dict[str, Any]] = []
@@ -116,7 +117,7 @@ class FakeKeeper:
         answer = self.answers.get(order["op"])
         if order["op"] in {"hello", "status"}:
             answer = {"ev": "status", "hosts": self.hosts, "stopping": self.stopping}
-            answer |= {"node": self.node, "clients": 1, "keep": True, "pid": 1}
+            answer |= {"node": self.node, "job": self.job, "clients": 1, "keep": True, "pid": 1}
         elif order["op"] == "sync":
             answer = {"ev": "synced"}
         elif order["op"] == "stop":

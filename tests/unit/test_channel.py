@@ -304,10 +304,8 @@ def test_a_silent_machine_is_noticed_by_the_kernel(ours: Path) -> None:
     with served(ours, echo) as server, dial(server, ours) as channel:
         option = channel._socket.getsockopt
         assert option(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
-        idle_s = option(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE)
-        every_s = option(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL)
-        count = option(socket.IPPROTO_TCP, socket.TCP_KEEPCNT)
-        assert idle_s + every_s * count <= HOST_PATIENCE_S
+        assert option(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) < HOST_PATIENCE_S
+        assert option(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL) < HOST_PATIENCE_S
         assert option(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == HOST_PATIENCE_S * 1000
         channel.hang_up()
 

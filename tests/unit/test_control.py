@@ -70,12 +70,19 @@ def test_a_local_door_reads_back(path: str) -> None:
     mesh=NAMES,
     rank=st.integers(0, 10**6),
     credentials=PATHS,
+    job=st.one_of(st.just(""), st.uuids().map(str)),
 )
 def test_a_remote_door_reads_back(
-    machine: str, port: int, mesh: str, rank: int, credentials: str
+    *, machine: str, port: int, mesh: str, rank: int, credentials: str, job: str
 ) -> None:
-    """Names and addresses, also IPv6, any host, and credentials in any folder."""
-    door = Door(machine=machine, port=port, host=f"{mesh}/{rank}", credentials=f"/{credentials}")
+    """Names and addresses, also IPv6, any host of any job, and credentials in any folder."""
+    door = Door(
+        machine=machine,
+        port=port,
+        host=f"{mesh}/{rank}",
+        credentials=f"/{credentials}",
+        job=job,
+    )
     assert parse_door(str(door)) == door
 
 
@@ -150,6 +157,18 @@ def test_a_keeper_that_stops_is_passed_over(ours: Path) -> None:
         keeper.listen_tls(ours, second)
         with Connection(keeper.door(ours, skipped=1)) as connection:
             assert connection.ask({"op": "status"}, "status")["node"] == "new"
+
+
+def test_a_keeper_of_another_allocation_is_passed_over(ours: Path) -> None:
+    """A host of the same name that belongs to another allocation is not the one that is meant."""
+    first, second = free_ports(2)
+    with FakeKeeper("w/0") as other, FakeKeeper("w/0") as keeper:
+        other.job, keeper.job = "theirs", "mine"
+        other.listen_tls(ours, first)
+        keeper.listen_tls(ours, second)
+        door = keeper.door(ours, "w/0@mine", skipped=1)
+        with Connection(door) as connection:
+            assert connection.ask({"op": "status"}, "status")["job"] == "mine"
 
 
 def test_a_keeper_of_another_job_is_passed_over(ours: Path, tmp_path: Path) -> None:

@@ -131,7 +131,8 @@ class World:
         run = self.runs / f"{SHARE}.{index}"
         run.mkdir(mode=0o700)
         labels = [f"w/{number}" for number in range(4)]
-        invitation = json.dumps({"port": self.port, "labels": labels, "bells": []})
+        said = {"apply_id": APPLY_ID, "port": self.port, "labels": labels, "bells": []}
+        invitation = json.dumps(said)
         made = subprocess.Popen(
             [sys.executable, "-c", WAITER, invitation, str(index), str(run)],
             stdout=subprocess.PIPE,

@@ -70,6 +70,7 @@ class World:
     def answer(self, rank: int, state: str = "ready", **more: Any) -> FakeKeeper:
         """A host's keeper answers on its node."""
         keeper = FakeKeeper(host(f"w/{rank}", state, **more), node=NODES[rank])
+        keeper.job = APPLY_ID
         [certificate] = load_parts(self.folder, 0)[0]["certificates"]
         keeper.listen_tls(Path(certificate["folder"]), self.port + 1, MACHINES[rank])
         self.keepers[f"w/{rank}"] = keeper

@@ -28,6 +28,7 @@ from unit.keepers import NAMES, WAIT_S, free_ports, make_credentials, move_runs
 
 JOB = pki.make_authority("job")
 OTHER_JOB = pki.make_authority("other job")
+INVITATION = {"apply_id": "id", "port": 1, "labels": ["w/0", "w/1"], "bells": []}
 
 
 # Keys
@@ -116,7 +117,7 @@ class Waiting:
         run.mkdir(mode=0o700, exist_ok=True)
         [control] = free_ports(1)
         self.port = control - 1
-        invitation = json.dumps({"port": self.port, "labels": ["w/0", "w/1"], "bells": []})
+        invitation = json.dumps({**INVITATION, "port": self.port})
         self.process = subprocess.Popen(
             [sys.executable, "-c", PROGRAM, invitation, str(run)],
             stdout=subprocess.PIPE,
@@ -267,7 +268,7 @@ def test_a_machine_that_nobody_lets_in_gives_up(
     """It does not hold a node for ever, its log says why it ended, and its key was never open to others."""
     monkeypatch.setattr(enrol, "TIMEOUT_S", 0.01)
     with pytest.raises(SystemExit, match="nobody let this machine into the job"):
-        enrol.wait_for_start({"port": 1, "labels": []}, 0, short)
+        enrol.wait_for_start(INVITATION, 0, short)
     assert not (short / wire.CONTROL_SOCKET).exists()
     assert stat.S_IMODE((short / wire.TLS_FOLDER).stat().st_mode) == 0o700
 

@@ -10,7 +10,7 @@ from typing import Self
 
 from .._checkpoint import checkpoint
 from ..backends import load_backend
-from ..backends.base import Backend, Glances, LogLine
+from ..backends.base import Admits, Backend, Glances, LogLine
 from ..errors import (
     AllocationEndedError,
     ChangedError,
@@ -26,7 +26,7 @@ from ..plan import ON_CHANGE, Action, Plan
 from ..registry import own_state_path
 from ..spec import JobSpec, suggest
 from ..state import DEFAULT_PATH, Record, StateFile
-from ..status import Liveness, Status
+from ..status import HostState, Liveness, Status
 from ..worker.wire import STATE_ENV
 from . import hooks, lifecycle
 from .command import class_path, make_client_command
@@ -166,10 +166,7 @@ class JobTrait(ServiceMethods):
         return plan.action
 
     def resize(self, mesh: str, hosts: int) -> None:
-        """Give a mesh another number of hosts; all others go on with what they do.
-
-        Added hosts wait for the scheduler like any; `state()` then has meshes of the new size.
-        """
+        """Give a mesh another number of hosts; the others go on, and `state()` then has the new size."""
         spec = self.spec.resized({mesh: hosts})
         held = self._held
         if held is None:
@@ -328,10 +325,9 @@ class JobTrait(ServiceMethods):
 
         Without `until`: in batch mode until it has ended, else until it is running.
         """
-        held = self._require()
-        goal = until or ("ended" if held.record.batch else "running")
-        name = held.record.spec.name
-        return wait_until(goal, self._look, name=name, timeout_s=deadline)
+        record = self._require().record
+        goal = until or ("ended" if record.batch else "running")
+        return wait_until(goal, self._look, name=record.spec.name, timeout_s=deadline)
 
     def _look(self) -> Status:
         """The status; while a scheduler still has the job in its queue, hosts are not asked."""
@@ -341,7 +337,11 @@ class JobTrait(ServiceMethods):
             status = backend.glance(held.record.handle)
             if status.liveness is not Liveness.RUNNING:
                 return status
-        return self.status()
+        status = self.status()
+        silent = [host.host for host in status.hosts if host.state is HostState.STARTING]
+        if silent and isinstance(backend, Admits):
+            backend.admit(held.record.handle or {}, silent)
+        return status
 
     # Ending
 

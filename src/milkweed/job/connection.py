@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import sys
 import threading
@@ -16,7 +17,7 @@ from typing import Any
 from ..backends.base import Admits, Backend, Connects, Controls, Handle
 from ..bell import bell, route_to
 from ..control import Door, parse_door
-from ..errors import AllocationEndedError, DeadlineError, HostFailedError
+from ..errors import AllocationEndedError, DeadlineError, HostFailedError, UnreachableError
 from ..events import Events
 from ..hosts import Host, cut_hosts
 from ..spec import JobSpec
@@ -145,7 +146,7 @@ class Connection:
             return True
         progress = Progress(f"starting hosts of job {self._spec.name!r}", clock=self._clock)
         limit_s = deadline_s or self._clock() + START_TIMEOUT_S
-        addresses = self._backend.controls(self._handle)
+        addresses = self._look_for_keepers()
         pause_s, asked_s = FIRST_POLL_S, self._clock()
         thorough = True
         while (missing := self._presence.join(addresses, thorough=thorough)) or not self._has_all():
@@ -155,18 +156,29 @@ class Connection:
                 status = self._look()
                 if status.liveness is Liveness.PENDING:
                     self._presence.close(0)
+                    self._watch.seen.clear()
                     return False
                 self._raise_explained(missing)
                 if isinstance(self._backend, Admits):
                     hosts = [parse_door(address).host for address in missing]
                     self._backend.admit(self._handle, hosts)
                 progress.see(f"{len(addresses) - len(missing)} hosts answer; {status.describe()}")
-                addresses = self._backend.controls(self._handle)
+                addresses = self._look_for_keepers() or addresses
+                if len(addresses) < self._spec.host_count:  # some still wait in the queue like any
+                    limit_s = deadline_s or self._clock() + START_TIMEOUT_S
             seen = next(iter(missing.values()), "the scheduler has not given all hosts yet")
             _check_deadline(self._clock(), limit_s, progress, seen)
             self._pause(pause_s, limit_s)
             pause_s = min(pause_s * 1.5, 0.5)
         return True
+
+    def _look_for_keepers(self) -> Sequence[str]:
+        """Where keepers take orders; nowhere as long as the scheduler does not answer."""
+        if not isinstance(self._backend, Controls):
+            return ()
+        with contextlib.suppress(UnreachableError):
+            return self._backend.controls(self._handle)
+        return ()
 
     def _has_all(self) -> bool:
         """Whether every declared host has a keeper that we know; where hosts are not kept, there is none."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..option_tables import SLURM_OPTIONS
+from ..option_tables import SLURM_OPTIONS, check_port
 from ..options import check_options
 from ..spec import JobSpec, Lifetime, MeshSpec, Resources, make_meshes
 from .base import JobTrait
@@ -38,9 +38,9 @@ class SlurmJob(JobTrait):
         cpus_per_task: int | None = None,
         mem: str | None = None,
         job_start_timeout: float | None = None,
-        *,
         account: str | None = None,
         qos: str | None = None,
+        *,
         constraint: str | None = None,
         env: Mapping[str, Any] | None = None,
         resources: Mapping[str, Resources] | None = None,
@@ -82,9 +82,10 @@ class SlurmJob(JobTrait):
             on_interrupt: what Ctrl-C does with a job in the queue: ask, keep or cancel.
             on_change: what to do with an allocation that differs: ask, replace or new.
         """
+        check_port(monarch_port)
         said = {
             "python_exe": python_exe,
-            "slurm_args": list(slurm_args) or None,
+            "slurm_args": slurm_args if isinstance(slurm_args, str) else list(slurm_args) or None,
             "monarch_port": monarch_port,
             "ntasks_per_node": ntasks_per_node,
             "time_limit": None if time_limit is None else str(time_limit),

@@ -111,7 +111,7 @@ class Watch:
     def _saw_closed(self, session: Session) -> None:
         """Keepers of this machine end with their hosts; those elsewhere may only be out of reach."""
         self.drop(session)
-        if self.over is not None or self.forgotten.issuperset(session.labels):
+        if self.over is not None or session.left or self.forgotten.issuperset(session.labels):
             return
         if self.backend.capabilities.machine_bound:
             self.end("")

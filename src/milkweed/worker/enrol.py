@@ -27,7 +27,11 @@ BRIDGE = """
 import glob, json, os, socket, sys
 asked = json.loads(sys.stdin.readline())
 index = os.environ.get(asked["index_env"], "0")
-[path] = glob.glob("/tmp/milkweed-%d/%s.*/ctl" % (os.getuid(), asked["share"])) or [""]
+above = "/tmp/milkweed-%d" % os.getuid()
+seen = os.lstat(above)
+if seen.st_uid != os.getuid() or seen.st_mode & 0o77 or not os.path.isdir(above):
+    sys.exit(above + " is not a folder of this user alone")
+[path] = glob.glob("%s/%s.*/ctl" % (above, asked["share"])) or [""]
 keeper = socket.socket(socket.AF_UNIX)
 keeper.connect(path)
 lines = keeper.makefile("rw")
@@ -107,7 +111,8 @@ class Waiting:
     async def wait(self) -> dict[str, Any]:
         """Serve this machine's own socket, then TLS, until it is told what it is."""
         path = str(self._run / wire.CONTROL_SOCKET)
-        self._servers.append(await asyncio.start_unix_server(self._serve_here, path))
+        limit = wire.MAX_LINE_BYTES
+        self._servers.append(await asyncio.start_unix_server(self._serve_here, path, limit=limit))
         bell.ring(self._invitation.get("bells", ()))
         try:
             return await asyncio.wait_for(self._start.get(), TIMEOUT_S)
@@ -138,7 +143,9 @@ class Waiting:
             door = tls.listen(tls.control_ports(self._invitation["port"]))
             context = tls.make_server_context(folder)
             serve = self._serve_remote
-            self._servers.append(await asyncio.start_server(serve, sock=door, ssl=context))
+            limit = wire.MAX_LINE_BYTES
+            server = await asyncio.start_server(serve, sock=door, ssl=context, limit=limit)
+            self._servers.append(server)
 
     async def _serve_remote(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter

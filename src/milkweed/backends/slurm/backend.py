@@ -20,7 +20,7 @@ from ...errors import (
 )
 from ...hosts import Host
 from ...logs import follow_files, read_file
-from ...option_tables import SLURM_OPTIONS
+from ...option_tables import SLURM_OPTIONS, check_port
 from ...options import OptionField
 from ...plan import Renewal
 from ...spec import JobSpec
@@ -68,6 +68,7 @@ class SlurmBackend:
         """Compare what is asked for with what the cluster has; one that does not answer refuses nothing."""
         parts = make_parts(spec)
         check_renew(spec.client.get("renew"))
+        check_port(spec.options.get("monarch_port", 22222))
         with contextlib.suppress(UnreachableError):
             commands.check_version()
             check_components(make_components(parts), commands.load_nodes(NODES_AGE_S))
@@ -76,6 +77,10 @@ class SlurmBackend:
 
     def submit(self, request: Request) -> Handle:
         """Write what the hosts will need, then hand the job to sbatch."""
+        if request.client_script and request.spec.client.get("renew"):
+            raise SpecError(
+                "renew: a batch client ends with its job, so a follow-up would have none"
+            )
         parts = make_parts(request.spec)
         job_id = self._submit(request, parts, generation=0, first=0)
         return make_handle(request.apply_id, jobs=[job_id])
@@ -363,7 +368,7 @@ def ensure_logs(spec: JobSpec, apply_id: str) -> Path:
     base = spec.options.get("log_dir")
     folder = registry.folder_of(apply_id) / "logs"
     if base:
-        folder = Path(base) / f"{spec.name}-{apply_id[:8]}"
+        folder = Path(base).absolute() / f"{spec.name}-{apply_id[:8]}"
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 
 from ...errors import SpecError
@@ -37,11 +38,19 @@ def is_due(rows: Sequence[JobRow], renew: str | None) -> bool:
     if not renew:
         return False
     for row in rows:
-        if row.liveness is Liveness.RUNNING and row.time_left_s is not None:
+        left_s = time_left_s(row)
+        if row.liveness is Liveness.RUNNING and left_s is not None:
             limit_s = (row.end or 0.0) - (row.start or 0.0)
-            if row.time_left_s <= lead_time_s(renew, max(limit_s, row.time_left_s)):
+            if left_s <= lead_time_s(renew, max(limit_s, left_s)):
                 return True
     return False
+
+
+def time_left_s(row: JobRow) -> float | None:
+    """What is left of a job's time; of one that is past its limit, squeue tells only when that was."""
+    if row.time_left_s is not None or row.end is None:
+        return row.time_left_s
+    return 0.0 if row.end <= time.time() else None
 
 
 def followers(rows: Sequence[JobRow], generation: int) -> list[JobRow]:

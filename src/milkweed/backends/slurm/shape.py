@@ -107,7 +107,9 @@ def mesh_options(spec: JobSpec) -> dict[str, dict[str, Any]]:
             raise SpecError(
                 f"slurm.meshes: {name!r} is not a mesh of this job", hint=suggest(name, spec.sizes)
             )
-        found[name] = check_options(MESH_OPTIONS, words, where=f"slurm.meshes.{name}")[0]
+        check_options(MESH_OPTIONS, words, where=f"slurm.meshes.{name}")
+        # As it was said: a default, too, may differ from what the job says.
+        found[name] = {key: value for key, value in words.items() if value is not None}
     return found
 
 
