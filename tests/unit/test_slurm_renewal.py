@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
+from milkweed.backends.base import Request
 from milkweed.backends.slurm.backend import SlurmBackend
 from milkweed.backends.slurm.renewal import (
     BEFORE_LIMIT,
@@ -83,7 +84,8 @@ def test_a_follow_up_is_never_due_at_once(limit_s: float) -> None:
 
 
 def running(left_s: float | None, limit_s: float = HOUR_S, **more: Any) -> Any:
-    return row(time_left_s=left_s, start=START_S, end=START_S + limit_s, **more)
+    end = None if left_s is None else START_S + limit_s
+    return row(time_left_s=left_s, start=START_S, end=end, **more)
 
 
 @pytest.mark.parametrize(
@@ -103,6 +105,12 @@ def running(left_s: float | None, limit_s: float = HOUR_S, **more: Any) -> Any:
 def test_when_it_is_due(left_s: float | None, renew: str | None, due: bool) -> None:
     """By the time that is left, for those who want it; without a limit never."""
     assert is_due([running(left_s)], renew) is due
+
+
+@pytest.mark.parametrize(("end", "due"), [(1.0, True), (4e9, False), (None, False)])
+def test_a_limit_that_has_passed_is_due(end: float | None, due: bool) -> None:
+    """Of a job that is past its limit squeue tells no time that is left, only when it should have ended."""
+    assert is_due([running(None, end=end)], BEFORE_LIMIT) is due
 
 
 def test_the_first_limit_counts() -> None:
@@ -181,6 +189,15 @@ def test_asking_twice_asks_once(cluster: FakeSlurm) -> None:
     cluster.jobs(line(7, nodes="n1"), line(9, generation=1, state="PENDING"))
     before = len(cluster.submitted)
     assert SlurmBackend().renew(handle(), SPEC) == handle()
+    assert len(cluster.submitted) == before
+
+
+def test_a_batch_client_is_not_renewed(cluster: FakeSlurm) -> None:
+    """It ends with its job, so a follow-up would have nobody: that is told before anything is submitted."""
+    wish = JobSpec(name="demo", backend="slurm", meshes=SPEC.meshes, client={"renew": "30m"})
+    before = len(cluster.submitted)
+    with pytest.raises(SpecError, match="renew: a batch client"):
+        SlurmBackend().submit(Request(spec=wish, apply_id=APPLY_ID, client_script=("python", "x")))
     assert len(cluster.submitted) == before
 
 

@@ -157,6 +157,13 @@ def test_a_meshs_own_words_win_over_the_jobs() -> None:
     )
 
 
+def test_a_mesh_may_say_a_default_that_the_job_does_not_keep() -> None:
+    """What is a default for the job may differ from what the job says: a mesh's own word still wins."""
+    own = {"w": {"exclusive": True, "ntasks_per_node": 1}}
+    said = shape_of(mesh("w"), meshes=own, exclusive=False, ntasks_per_node=4)
+    assert (said.exclusive, said.ntasks_per_node) == (True, 1)
+
+
 def test_own_words_of_a_mesh_nobody_declared_are_refused() -> None:
     """A misspelled name is an error with the nearest one, not a word that nobody hears."""
     error = refusal(meshes={"v": {"mem": "1G"}})

@@ -84,6 +84,14 @@ def test_a_client_that_left_hears_nothing_more(
     assert world.watch.over == "it ended"
 
 
+def test_a_session_that_we_left_is_no_loss(world: World) -> None:
+    """Hosts that went back to the queue while they started are left, and waited for anew: nothing is over."""
+    session = FakeSession()
+    session.left = True
+    world.hear(session, ev="closed")
+    assert (world.watch.over, world.watch.lost, world.backend.looks) == (None, {}, 0)
+
+
 def test_a_session_that_ended_is_dropped(world: World) -> None:
     """Whoever keeps the sessions hears of it in any case."""
     dropped: list[str] = []

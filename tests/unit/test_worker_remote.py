@@ -224,6 +224,7 @@ def make_start(tmp_path: Path, **more: Any) -> dict[str, Any]:
         "logs": str(tmp_path),
         "addresses": {"n2": "10.0.0.2"},
         "record_folder": str(tmp_path / "record"),
+        "turn": 0,
         "idle_timeout_s": 60.0,
     }
     return dict(part("w/0", "w/1", "w/2", **{**said, **more}))

@@ -58,6 +58,8 @@ class FakeSession:
         self.labels = list(labels or ("w/0",))
         self.node = node
         self.address = f"unix:///{node}"
+        self.left = False
+        self.left = False
 
 
 @dataclass

@@ -142,7 +142,7 @@ def make_share(
     host["transport"] = "tls"
     host["name"] = start["addresses"].get(node, node)
     host["port"] = start["port"]
-    host["turn"] = turn_of(invitation)
+    host["turn"] = turn_of(invitation) + start["turn"]
     host["env"] = {**host["env"], **credentials}
     return {
         **start,

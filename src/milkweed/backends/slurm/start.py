@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import shutil
@@ -32,6 +33,10 @@ from .shape import Part
 NAMES_PER_CERTIFICATE = 200
 """A certificate is sent at every connection, so a large cluster needs several."""
 KEY_FOLDER = "tls"
+
+
+_turns = itertools.count(0, 7)
+"""Where the hosts of an allocation begin to look for ports: each that this process asks for somewhere else."""
 
 
 def ensure_authority(folder: Path, apply_id: str) -> Authority:
@@ -72,6 +77,7 @@ def make_start(
         "credentials": str(folder / KEY_FOLDER / "client"),
         "record_folder": str(folder),
         "port": spec.options.get("monarch_port", 22222),
+        "turn": next(_turns),
         "python": spec.options.get("python_exe", "python"),
         "addresses": {row.name: row.address or row.hostname or row.name for row in rows},
         "bells": _bells(rows),
