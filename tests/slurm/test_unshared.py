@@ -19,10 +19,11 @@ def test_hosts_that_see_no_files_of_ours(folder: Path, private_home: Path, lab: 
         print("token", values(actors.variable.call("TOKEN").get()))
         actors.say.call("hello from a host").get()
     """)
-    assert "nodes ['n1', 'n2']" in out
+    [job] = lab.jobs()
+    assert f"nodes {list(job.nodes)}" in out
     assert "token ['s3cret', 's3cret']" in out
-    for node in (1, 2):
-        seen = lab.on_node(node, "ls", str(private_home), check=False)
+    for node in job.nodes:
+        seen = lab.on_node(int(node[1:]), "ls", str(private_home), check=False)
         assert seen.returncode != 0
     again = client.run("""
         job = job_load()
