@@ -25,7 +25,7 @@ LINTERS := codespell==2.4.* import-linter==2.16 'pyright[nodejs]==1.1.414' ruff=
 PYTEST := $(BIN)/python -m pytest
 PYTEST_ARGS ?= -n 2 --dist loadfile
 # Tests on a real Slurm run on its login node, one after the other: they break it.
-SLURM := tests/labs/slurm/with.sh 4 --
+SLURM := tests/labs/slurm/with.sh 6 --
 # A second Slurm, 24.11 of Debian 13; 0: without it.
 TRIXIE ?= 1
 

@@ -210,6 +210,7 @@ def part(*hosts: str, number: str = "0.0", **more: Any) -> PartData:
         "logs": "/nowhere/logs",
         "record_folder": "/nowhere",
         "port": 22222,
+        "turn": 0,
         "keep": True,
         "first": number.endswith(".0"),
     }

@@ -253,7 +253,7 @@ def test_ready_hosts_are_described(world: World) -> None:
     """Name of the machine, mesh, rank and both addresses, as the keepers said."""
     world.backend.gives = lambda _s: world.addresses
     world.connection.join(None)
-    found = world.connection._wait_ready(None)
+    found = sorted(world.connection._wait_ready(None), key=lambda each: each.label)
     assert [(each.label, each.name, each.address, each.control) for each in found] == [
         (f"w/{rank}", f"n{rank}", f"tls://w/{rank}:1", world.addresses[rank]) for rank in range(2)
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import threading
 from pathlib import Path
 
@@ -33,6 +34,12 @@ def test_text_is_read_by_the_command(slurm: FakeSlurm) -> None:
     slurm.answer("sbatch", "123\n")
     assert run(["sbatch", "--parsable"], text="#!/bin/sh\necho «hello»\n") == "123\n"
     assert slurm.script == "#!/bin/sh\necho «hello»\n"
+
+
+def test_paths_that_are_no_text_arrive_as_they_are(slurm: FakeSlurm) -> None:
+    """A working folder in another encoding is still the one that the script goes to."""
+    run(["sbatch"], text=f"cd {os.fsdecode(b'/home/m' + bytes([0xFC]))}\n")
+    assert (slurm.home / "sbatch.stdin").read_bytes() == b"cd /home/m\xfc\n"
 
 
 def test_bytes_that_are_no_text_break_nothing(slurm: FakeSlurm) -> None:
@@ -114,6 +121,7 @@ def test_the_place_of_a_program_in_a_job_is_not_inherited(
     lost = {
         *("SLURM_JOB_ID", "SLURM_NTASKS", "SLURMD_NODENAME", "PMI_RANK", "PMIX_RANK"),
         *("SBATCH_ARRAY_INX", "SBATCH_WAIT", "MILKWEED_STATE", "MILKWEED_RUN"),
+        "SBATCH_CLUSTERS",  # heard by sbatch alone: nobody would find the job again
         *("SQUEUE_FORMAT", "SINFO_FORMAT", "SACCT_FORMAT", "SCONTROL_X"),
     }
     kept = {

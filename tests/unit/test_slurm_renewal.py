@@ -85,7 +85,7 @@ def test_a_follow_up_is_never_due_at_once(limit_s: float) -> None:
 
 def running(left_s: float | None, limit_s: float = HOUR_S, **more: Any) -> Any:
     end = None if left_s is None else START_S + limit_s
-    return row(time_left_s=left_s, start=START_S, end=end, **more)
+    return row(**{"time_left_s": left_s, "start": START_S, "end": end, **more})
 
 
 @pytest.mark.parametrize(

@@ -297,6 +297,12 @@ def test_arguments_with_values_are_refused_too(word: str) -> None:
     assert "cannot be given here" in refusal(slurm_args=["--hold", word]).what
 
 
+@pytest.mark.parametrize("word", ["--commen=mine", "--arra=1-3", "--job-nam=x", "--wra=ls"])
+def test_arguments_that_are_cut_short_are_refused_too(word: str) -> None:
+    """Slurm takes the beginning of an option for the option: with another comment nobody would find the job."""
+    assert "cannot be given here" in refusal(slurm_args=[word]).what
+
+
 def test_what_milkweed_gives_sbatch_cannot_be_given_twice() -> None:
     """Every argument that milkweed itself may write is among those that are refused."""
     written = {
@@ -324,6 +330,8 @@ def test_the_parameters_that_errors_name_are_there() -> None:
         ["-w", "n1"],
         ["--gres=gpu:a100:4(S:0-1)"],
         ["--exclude=n3"],
+        ["--gpus=4"],
+        ["--wait-all-nodes=1"],
     ],
 )
 def test_other_arguments_are_passed_on_as_they_are(words: list[str]) -> None:
