@@ -119,7 +119,7 @@ def load_start(folder: Path, part: str) -> dict[str, Any] | None:
     while True:
         try:
             return json.loads(path.read_bytes())
-        except OSError:
+        except (OSError, ValueError):  # a shared file system may also show the half of it
             if time.monotonic() > deadline_s:
                 return None
             time.sleep(0.1)

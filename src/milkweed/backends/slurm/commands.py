@@ -41,10 +41,8 @@ def run(
     try:
         done = subprocess.run(  # noqa: S603  a list of arguments: there is nothing to quote
             argv,
-            input=text,
+            input=os.fsencode(text),  # a path need not be text
             capture_output=True,
-            text=True,
-            errors="replace",
             timeout=timeout_s,
             cwd=cwd,
             env=make_env(_environment()),
@@ -59,10 +57,11 @@ def run(
         raise UnreachableError(
             "Slurm's controller did not answer", seen=f"{argv[0]}: nothing within {timeout_s:g} s"
         ) from error
-    if done.returncode == 0 and not (argv[0] in _READS and "error:" in done.stderr):
-        return done.stdout
-    seen = f"{argv[0]}: {done.stderr.strip() or f'exit code {done.returncode}'}"
-    if done.returncode == 0 or is_unreachable(done.stderr):
+    said, trouble = (data.decode(errors="replace") for data in (done.stdout, done.stderr))
+    if done.returncode == 0 and not (argv[0] in _READS and "error:" in trouble):
+        return said
+    seen = f"{argv[0]}: {trouble.strip() or f'exit code {done.returncode}'}"
+    if done.returncode == 0 or is_unreachable(trouble):
         raise UnreachableError("Slurm's controller did not answer", seen=seen)
     raise BackendError("Slurm refused", seen=seen)
 
@@ -85,6 +84,7 @@ def _environment() -> dict[str, str]:
     Defaults for sbatch stay (`SBATCH_ACCOUNT`), but for two that would make something else of the job.
     """
     ours = ("MILKWEED_", "SLURM_", "SLURMD_", "PMI_", "PMIX_", "SBATCH_ARRAY_INX", "SBATCH_WAIT")
+    ours += ("SBATCH_CLUSTERS",)
     kept = {"SLURM_CONF", "SLURM_JWT", "SLURM_CLUSTERS", "MILKWEED_HOME"}
     return {
         key: value for key, value in os.environ.items() if key in kept or not key.startswith(ours)

@@ -30,6 +30,8 @@ MANAGED = {
     "-D": "", "--chdir": "", "--export": "", "--export-file": "",
 }  # fmt: skip
 """Arguments of sbatch that milkweed sets itself, and the parameter that sets them."""
+UNMANAGED = frozenset({"--gpus", "--wait-all-nodes"})
+"""Options of their own, though others begin like them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +80,7 @@ def make_shape(spec: JobSpec, mesh: MeshSpec) -> Shape:
     """What a host of a mesh needs: the mesh's own words, then the job's."""
     said = {**spec.options, **mesh_options(spec).get(mesh.name, {})}
     wants = mesh.resources
+    tasks = said.get("ntasks_per_node", 1)
     memory = wants.memory_bytes if wants.memory_bytes is not None else _memory(said.get("mem"))
     return Shape(
         partition=said.get("partition"),
@@ -85,8 +88,8 @@ def make_shape(spec: JobSpec, mesh: MeshSpec) -> Shape:
         qos=said.get("qos"),
         constraint=said.get("constraint"),
         time_limit_s=_time_limit(spec, said),
-        ntasks_per_node=said.get("ntasks_per_node", 1),
-        cpus_per_task=wants.cpus if wants.cpus is not None else said.get("cpus_per_task"),
+        ntasks_per_node=tasks,
+        cpus_per_task=said.get("cpus_per_task") if wants.cpus is None else -(-wants.cpus // tasks),
         gpus=wants.gpus if wants.gpus is not None else said.get("gpus_per_node"),
         gpu_type=wants.gpu_type,
         memory_mb=None if memory is None else -(-memory // _MIB),
@@ -138,20 +141,28 @@ def _memory(text: str | int | None) -> int | None:
 def _arguments(given: Sequence[str]) -> tuple[str, ...]:
     """Refuse what would be lost, or would change what milkweed sets; nothing is dropped silently."""
     for word in given:
-        name = word.partition("=")[0]
-        short = name[:2] if name[:1] == "-" and name[1:2] != "-" else name
-        if name in MANAGED or short in MANAGED:
-            parameter = MANAGED.get(name) or MANAGED.get(short)
-            hint = f"use the parameter {parameter}" if parameter else "milkweed sets it itself"
-            raise SpecError(f"slurm_args: {word!r} cannot be given here", hint=hint)
         if "\0" in word or "\n" in word:
             raise SpecError(f"slurm_args: {word!r} has a character that no argument may have")
+        name = word.partition("=")[0]
+        short = name[:2] if name[:1] == "-" and name[1:2] != "-" else name
+        whole = _complete(name)
+        if whole in MANAGED or short in MANAGED:
+            parameter = MANAGED.get(whole) or MANAGED.get(short)
+            hint = f"use the parameter {parameter}" if parameter else "milkweed sets it itself"
+            raise SpecError(f"slurm_args: {word!r} cannot be given here", hint=hint)
     if given and not given[0].startswith("-"):
         raise SpecError(
             f"slurm_args: {given[0]!r} is not an option of sbatch",
             hint='write options as sbatch has them: ["--reservation=mine", "--mail-type=END"]',
         )
     return tuple(given)
+
+
+def _complete(name: str) -> str:
+    """The option that a word means: sbatch takes any beginning of a name for the name."""
+    if name in MANAGED or name in UNMANAGED or not name.startswith("--"):
+        return name
+    return next((option for option in MANAGED if option.startswith(name)), name)
 
 
 def make_components(parts: Sequence[Part]) -> list[Component]:

@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from ...bell import bell, route_to
-from ...errors import AccessError, StateError, UnreachableError
+from ...errors import AccessError, SpecError, StateError, UnreachableError
 from ...pki import (
     Authority,
     load_authority,
     make_authority,
+    parse_names,
     save_authority,
     save_credentials,
 )
@@ -144,7 +145,13 @@ def _issue(
 
 
 def _names(row: NodeRow) -> list[str]:
-    return list(dict.fromkeys(filter(None, (row.address, row.hostname, row.name))))
+    """What a certificate can carry of a node's names; one without any is let in by other means."""
+    found: list[str] = []
+    for name in dict.fromkeys(filter(None, (row.address, row.hostname, row.name))):
+        with contextlib.suppress(SpecError):
+            parse_names([name])
+            found.append(name)
+    return found
 
 
 def ensure_client(folder: Path, address: str) -> Path:
