@@ -204,6 +204,7 @@ def test_a_node_that_failed_leaves_the_others_where_they_are(job: World) -> None
     job.answer(2)
     before = {host.host: host.state for host in job.backend.poll(job.handle).hosts}
     assert before["w/2"] is HostState.READY
+    assert len(job.backend.controls(job.handle)) == 3
     job.run("n[1,3]")
     doors = [parse_door(address) for address in job.backend.controls(job.handle)]
     assert {door.host: door.machine for door in doors if door.host != "w/1"} == {

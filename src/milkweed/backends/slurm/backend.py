@@ -237,18 +237,20 @@ class SlurmBackend:
             return explain_end(rows, handle["jobs"], folder, logs), rows
         return make_status(rows), rows
 
-    def _places(self, handle: Handle) -> list[Place]:
-        return self._make_places(handle, self._rows(handle, 0.5))
+    def _places(self, handle: Handle, *, note: bool = False) -> list[Place]:
+        return self._make_places(handle, self._rows(handle, 0.5), note=note)
 
-    def _make_places(self, handle: Handle, rows: Sequence[JobRow]) -> list[Place]:
-        """Every host and its node; while all nodes are there, it is noted which is whose."""
+    def _make_places(
+        self, handle: Handle, rows: Sequence[JobRow], *, note: bool = False
+    ) -> list[Place]:
+        """Every host and its node; who connects while all nodes are there notes which is whose."""
         folder = Path(handle["folder"])
         parts = load_parts(folder, handle["generation"])
-        for row in rows:
+        for row in rows if note else ():
             part = parts.get(component_of(row))
-            if part is not None and (note := make_note(part, row)):
-                save_note(folder, part["part"], note)
-                part.update(note)
+            if part is not None and (made := make_note(part, row)):
+                save_note(folder, part["part"], made)
+                part.update(made)
         return make_places(rows, parts)
 
     def _ask(self, places: Sequence[Place]) -> list[tuple[Place, Any]]:
@@ -272,7 +274,7 @@ class SlurmBackend:
 
     def controls(self, handle: Handle) -> Sequence[str]:
         """Where the keepers take orders."""
-        return [str(make_door(place)) for place in self._places(handle) if place.node]
+        return [str(make_door(place)) for place in self._places(handle, note=True) if place.node]
 
     def hosts(self, handle: Handle) -> Sequence[Host]:
         """The hosts, with the addresses their workers serve."""
