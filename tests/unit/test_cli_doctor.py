@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 from collections import namedtuple
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner, Result
@@ -27,7 +29,11 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
     """What the process that imports the engine does."""
     told: dict[str, object] = {"returncode": 0, "stdout": "noise\n0.7.0\n", "stderr": ""}
 
-    def run(argv: list[str], **_kwargs: object) -> subprocess.CompletedProcess[str]:
+    real = subprocess.run
+
+    def run(argv: list[str], **kwargs: Any) -> subprocess.CompletedProcess[Any]:
+        if argv[0] != sys.executable:
+            return real(argv, **kwargs)  # Slurm's own commands are asked, too, where there are any
         if "error" in told:
             raise subprocess.TimeoutExpired(argv, 1)
         return subprocess.CompletedProcess(argv, **told)  # type: ignore[arg-type]
