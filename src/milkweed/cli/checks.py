@@ -171,7 +171,8 @@ def check_slurm() -> Iterator[Check]:
     try:
         version, rows = commands.check_version(), commands.load_nodes()
     except MilkweedError as error:
-        yield Check(level="warn", name="slurm", seen=f"{error.what}: {error.seen}", do=error.hint)
+        seen = " ".join([error.what, *error.seen.splitlines()[:1]])
+        yield Check(level="warn", name="slurm", seen=seen, do=error.hint)
         return
     nodes = len({row.name for row in rows})
     partitions = ", ".join(sorted({row.partition for row in rows}))
