@@ -276,10 +276,10 @@ def test_a_failed_squeue_cancels_nothing(client: Client, lab: Lab) -> None:
     out = client.run(
         f"""
         os.environ["PATH"] = {str(tools)!r} + ":" + os.environ["PATH"]
-        from milkweed.errors import UnreachableError
+        from milkweed.errors import DeadlineError
         try:
-            SlurmJob(meshes={{"w": 1}}).state()
-        except UnreachableError as error:
+            SlurmJob(meshes={{"w": 1}}, job_start_timeout=2).state()
+        except DeadlineError as error:
             print("refused", error)
     """
     )

@@ -121,22 +121,41 @@ def test_with_the_controller_away_reads_say_unknown(client: Client, lab: Lab) ->
     client.run("SlurmJob(meshes={'w': 1}).state()")
     lab.stop_controller()
     out = client.run("""
-        from milkweed.errors import UnreachableError
+        from milkweed.errors import DeadlineError, UnreachableError
         job = job_load()
         print(job.status().describe())
         print(SlurmJob(meshes={"w": 1}).plan().render())
-        for act in (lambda: SlurmJob(meshes={"w": 2}).state(), job.kill):
+        for act in (lambda: SlurmJob(meshes={"w": 2}, job_start_timeout=3).state(), job.kill):
             try:
                 act()
-            except UnreachableError as error:
+            except (DeadlineError, UnreachableError) as error:
                 print("refused:", error.what)
     """)
     lab.start_controller()
     assert "unknown (squeue:" in out
     assert "nothing: job 'monarch_job'" in out
+    assert "refused: the scheduler of job 'monarch_job' did not answer within 3 s" in out
     assert out.count("refused:") == 2
     [job] = lab.jobs()
     assert job.state == "RUNNING"
+    client.run("job_load().kill()")
+
+
+def test_a_program_waits_for_the_controller_to_come_back(client: Client, lab: Lab) -> None:
+    """state() of a running job, begun while nobody answers, says so, goes on, and has the same hosts."""
+    client.run("SlurmJob(meshes={'w': 1}).state()")
+    [before] = lab.jobs()
+    lab.stop_controller()
+    program = client.start("""
+        state = SlurmJob(meshes={"w": 1}).state()
+        print(len(state.w.spawn("a", Probe).pid.call().get()), "reply")
+    """)
+    time.sleep(4)
+    assert program.poll() is None
+    lab.start_controller()
+    out, err = finish(program, 90)
+    assert "1 reply" in out, err
+    assert [job.id for job in lab.jobs()] == [before.id]
     client.run("job_load().kill()")
 
 

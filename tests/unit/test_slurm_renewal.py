@@ -21,7 +21,6 @@ from milkweed.backends.slurm.renewal import (
     followers,
     is_due,
     lead_time_s,
-    make_renewal,
 )
 from milkweed.errors import BackendError, SpecError, UnreachableError
 from milkweed.job import renewing
@@ -135,23 +134,6 @@ def test_followers_are_living_jobs_of_later_generations() -> None:
     ]
     assert [each.job_id for each in followers(rows, 1)] == [3]
     assert [each.job_id for each in followers(rows, 0)] == [2, 3]
-
-
-@pytest.mark.parametrize(
-    ("due", "following", "ready", "expected"),
-    [
-        (False, False, False, Renewal.NONE),
-        (True, False, False, Renewal.DUE),
-        (True, True, False, Renewal.WAITING),
-        (False, True, False, Renewal.WAITING),
-        (True, True, True, Renewal.READY),
-    ],
-)
-def test_one_word_for_how_it_stands(
-    due: bool, following: bool, ready: bool, expected: Renewal
-) -> None:
-    """What was asked for already is not due any more."""
-    assert make_renewal(due, following, ready) is expected
 
 
 # With Slurm

@@ -12,8 +12,14 @@ from pathlib import Path
 import pytest
 
 from milkweed.bell import bell
-from milkweed.errors import AllocationEndedError, DeadlineError, HostFailedError, SpecError
-from milkweed.job.waiting import SLOWEST_POLL_S, should_cancel, wait_until
+from milkweed.errors import (
+    AllocationEndedError,
+    DeadlineError,
+    HostFailedError,
+    SpecError,
+    UnreachableError,
+)
+from milkweed.job.waiting import SLOWEST_POLL_S, insist, should_cancel, wait_until
 from milkweed.status import HostState, HostStatus, Liveness, Status
 from milkweed.testing import FakeClock
 
@@ -215,3 +221,38 @@ def test_output_to_a_file_asks_nobody(tmp_path: Path) -> None:
         patch.setattr(sys, "stderr", file)
         assert not should_cancel("ask", PENDING, name="demo", recorded="job.json")
     assert "it stays" in (tmp_path / "log").read_text()
+
+
+def ask(
+    clock: FakeClock, silent: int, *, patient: bool = True, timeout_s: float | None = None
+) -> str:
+    left = [UnreachableError("no answer", seen="squeue: timed out")] * silent
+
+    def act() -> str:
+        if left:
+            raise left.pop()
+        return "done"
+
+    return insist(
+        act, name="j", patient=patient, timeout_s=timeout_s, sleep=clock.sleep, clock=clock
+    )
+
+
+def test_a_scheduler_that_answers_late_is_waited_for() -> None:
+    """Nothing was changed while it was silent, so the same is asked again."""
+    clock = FakeClock()
+    assert ask(clock, 5) == "done"
+    assert clock() > 0
+
+
+def test_a_silent_scheduler_meets_the_deadline() -> None:
+    """The error says whose deadline it was and what the scheduler last said."""
+    with pytest.raises(DeadlineError, match="'j' did not answer within 9 s") as caught:
+        ask(FakeClock(), 1000, timeout_s=9)
+    assert caught.value.seen == "squeue: timed out"
+
+
+def test_where_nobody_queues_silence_is_an_error_at_once() -> None:
+    """Hosts of this machine come back by no waiting."""
+    with pytest.raises(UnreachableError):
+        ask(FakeClock(), 1, patient=False)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from milkweed.worker import children, procs, serve, wire
+from milkweed.worker.children import ENGINE_BANNER
 
 
 def test_lines_are_cut_whole() -> None:
@@ -147,3 +148,37 @@ def test_private_names_are_still_there() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_host_is_ready_when_its_engine_serves(tmp_path: Path) -> None:
+    """The address is told only after the engine's own sign; this fails when the engine gives none any more."""
+    code = (
+        "import os, sys, time\n"
+        "from milkweed.worker import serve\n"
+        "from monarch._rust_bindings.monarch_hyperactor.bootstrap import start_worker_loop_forever\n"
+        "with serve._Listening() as heard:\n"
+        "    began_s = time.monotonic()\n"
+        "    heard.wait(start_worker_loop_forever(sys.argv[1]), timeout_s=30)\n"
+        "print(time.monotonic() - began_s < 25, os.path.exists(sys.argv[1].removeprefix('ipc://')), flush=True)\n"
+        "os._exit(0)\n"
+    )
+    argv = [sys.executable, "-c", code, f"ipc://{tmp_path}/s"]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert done.stdout.split() == ["True", "True"], done.stderr
+    assert done.stderr.startswith(ENGINE_BANNER)
+    assert done.stderr.endswith("\n")
+
+
+def test_an_engine_that_cannot_serve_says_why(tmp_path: Path) -> None:
+    """Where the address cannot be served, the reason comes at once and nothing is told to be ready."""
+    code = (
+        "import sys\n"
+        "from milkweed.worker import serve\n"
+        "host = {'transport': 'ipc', 'address': sys.argv[1]}\n"
+        "serve.serve_host(host, 1)\n"
+    )
+    argv = [sys.executable, "-c", code, f"ipc://{tmp_path}/no/such/folder/s"]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=30)
+    assert done.returncode == 1
+    assert not done.stdout
+    assert "No such file" in done.stderr

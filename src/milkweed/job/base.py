@@ -13,7 +13,6 @@ from ..backends import load_backend
 from ..backends.base import Admits, Backend, Glances, LogLine
 from ..errors import (
     AllocationEndedError,
-    ChangedError,
     DeadlineError,
     HostFailedError,
     MilkweedError,
@@ -33,7 +32,7 @@ from .command import class_path, make_client_command
 from .held import Held
 from .services import ServiceMethods
 from .state import JobState
-from .waiting import should_cancel, wait_until
+from .waiting import insist, should_cancel, wait_until
 
 
 class JobTrait(ServiceMethods):
@@ -105,22 +104,13 @@ class JobTrait(ServiceMethods):
         """
         script: tuple[str, ...] = ()
         if client_script is not None:
-            self._refuse_second_client()
+            lifecycle.refuse_second_client(self.apply_id if self.active else None)
             own = hooks.is_hooked(self)
             script = (client_script,) if own else make_client_command(client_script)
         keep = bool(script) or self._backend().capabilities.queued
         action = self._apply(None, keep=keep, client_script=script)
         if action in {Action.CREATE, Action.REPLACE} and not script:
             self._own()
-
-    def _refuse_second_client(self) -> None:
-        """A client is started with its allocation; with one that is there already it would never start."""
-        if self.active:
-            raise ChangedError(
-                "this job has an allocation already, so the client would not be started",
-                seen=f"allocation {self.apply_id}",
-                hint="kill() it first, or declare another job for the batch client",
-            )
 
     def _own(self) -> None:
         """Hosts that live with their owner must know that it is there, though it has not connected yet."""
@@ -209,8 +199,13 @@ class JobTrait(ServiceMethods):
         if state is not None and not self._has_follow_up():
             return state
         keep = file is not None
-        created = self._apply(file, keep=keep) in {Action.CREATE, Action.REPLACE}
-        return self._connect(created=created, keep=keep)
+        action = insist(
+            lambda: self._apply(file, keep=keep),
+            name=self.spec.name,
+            patient=isinstance(self._backend(), Glances),
+            timeout_s=self.spec.client.get("start_timeout"),
+        )
+        return self._connect(created=action in {Action.CREATE, Action.REPLACE}, keep=keep)
 
     def _has_follow_up(self) -> bool:
         """Whether hosts that follow these are ready; asked only of jobs that are to be renewed."""
@@ -327,7 +322,12 @@ class JobTrait(ServiceMethods):
         """
         record = self._require().record
         goal = until or ("ended" if record.batch else "running")
-        return wait_until(goal, self._look, name=record.spec.name, timeout_s=deadline)
+        try:
+            return wait_until(goal, self._look, name=record.spec.name, timeout_s=deadline)
+        except KeyboardInterrupt as error:
+            if goal == "running" and self._backend().capabilities.queued and self._gives_up():
+                self._kill_after(error)
+            raise
 
     def _look(self) -> Status:
         """The status; while a scheduler still has the job in its queue, hosts are not asked."""

@@ -345,6 +345,16 @@ def _clear(wish: Wish, record: Record) -> bool:
     return True
 
 
+def refuse_second_client(apply_id: str | None) -> None:
+    """A client is started with its allocation; with one that is there already it would never start."""
+    if apply_id is not None:
+        raise ChangedError(
+            "this job has an allocation already, so the client would not be started",
+            seen=f"allocation {apply_id}",
+            hint="kill() it first, or declare another job for the batch client",
+        )
+
+
 def save_copy(record: Record, file: StateFile) -> None:
     """Save a record to another file, unless another allocation is recorded there and would be lost."""
     other = file.load()

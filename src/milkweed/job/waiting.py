@@ -5,12 +5,20 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
+from typing import TypeVar
 
 from ..bell import bell
-from ..errors import AllocationEndedError, DeadlineError, HostFailedError, SpecError
+from ..errors import (
+    AllocationEndedError,
+    DeadlineError,
+    HostFailedError,
+    SpecError,
+    UnreachableError,
+)
 from ..status import Liveness, Status
 from .progress import Progress
 
+_T = TypeVar("_T")
 GOALS = ("running", "ended")
 FIRST_POLL_S = 0.01
 SLOWEST_POLL_S = 2.0
@@ -41,6 +49,36 @@ def wait_until(
         sleep(pause_s)
         pause_s = min(pause_s * 1.5, SLOWEST_POLL_S)
     return status
+
+
+def insist(
+    act: Callable[[], _T],
+    *,
+    name: str,
+    patient: bool,
+    timeout_s: float | None,
+    sleep: Callable[[float], object] = bell.wait,
+    clock: Callable[[], float] = time.monotonic,
+) -> _T:
+    """Do something that changes nothing while its scheduler does not answer, until it answers."""
+    progress = Progress(f"waiting for the scheduler of job {name!r}", clock=clock)
+    pause_s = 0.1
+    while True:
+        try:
+            return act()
+        except UnreachableError as error:
+            if not patient:
+                raise
+            seen = error.seen or error.what
+            progress.see(seen)
+            if timeout_s is not None and progress.waited_s >= timeout_s:
+                raise DeadlineError(
+                    f"the scheduler of job {name!r} did not answer within {timeout_s:g} s",
+                    seen=seen,
+                    hint="nothing was changed: try again when it answers",
+                ) from error
+        sleep(pause_s)
+        pause_s = min(pause_s * 1.5, SLOWEST_POLL_S)
 
 
 def _is_reached(goal: str, status: Status) -> bool:

@@ -152,7 +152,9 @@ class Watch:
 
     def _lose(self, session: Session, ending: str) -> None:
         for label in session.labels:
-            first, *tail = explain(self.backend, self.handle, label).reason.splitlines() or [""]
+            known = explain(self.backend, self.handle, label)
+            certain = known.state is HostState.FAILED
+            first, *tail = (known.reason if certain else "").splitlines() or [""]
             words = ending or f"its machine {session.node} does not answer"
             reason = f"{words}; {first}" if first else words
             item = {"host": label, "state": "failed", "tail": tail, "exit_code": None}

@@ -8,11 +8,13 @@ import json
 import os
 import random
 import runpy
+import select
 import signal
 import socket
 import sys
+import time
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Self
 
 from . import tls
 from .wire import PATH_ENV
@@ -75,11 +77,46 @@ def serve_host(host: Mapping[str, Any], ready_fd: int) -> int:
 
     gc.enable()
     served, dialled = _choose_address(host)
-    server = start_worker_loop_forever(served)
+    with _Listening() as heard:
+        server = start_worker_loop_forever(served)
+        heard.wait(server)
     os.write(ready_fd, json.dumps({"address": dialled}).encode())
     os.close(ready_fd)
     server.get(None)
     return 0
+
+
+class _Listening:
+    """What the engine says on standard error while it starts to serve.
+
+    It returns at once, and for a while its socket takes messages that it then has nobody to give to: a client
+    that is told the address too early loses its first message, and with it the program. The one sign that the
+    host is whole is the first line it prints, so that is waited for; a test fails when there is none.
+    """
+
+    def __enter__(self) -> Self:
+        self.said = b""
+        self.heard_fd, said_fd = os.pipe()
+        self.stderr_fd = os.dup(2)
+        os.dup2(said_fd, 2)
+        os.close(said_fd)
+        return self
+
+    def wait(self, server: Any, timeout_s: float = 5.0) -> None:
+        """Return when the engine has said a whole line; raises what kept it from serving."""
+        deadline_s = time.monotonic() + timeout_s
+        while not self.said.endswith(b"\n") and time.monotonic() < deadline_s:
+            if select.select([self.heard_fd], [], [], 0.1)[0]:
+                self.said += os.read(self.heard_fd, 4096)
+            else:
+                server.poll()
+
+    def __exit__(self, *_: object) -> None:
+        os.dup2(self.stderr_fd, 2)
+        os.close(self.stderr_fd)
+        # The pipe's last writing end is gone now, so this comes to an end.
+        with open(self.heard_fd, "rb") as heard:
+            os.write(2, self.said + heard.read())
 
 
 def _choose_address(host: Mapping[str, Any]) -> tuple[str, str]:

@@ -76,9 +76,8 @@ def _talk(
     for _ in nodes:
         if (request := _hear(step)) is None:
             break  # one whose keeper is gone says nothing, and ends its task
-        if (
-            request.get("ev") == "request"
-        ):  # one that was let in, or never asked, only starts slowly
+        # One that was let in already, or sees the folder and starts slowly, asks for nothing.
+        if request.get("ev") == "request":
             admitted[request["index"]] = _certify(authority, request, nodes, first)
     if not admitted:
         return []

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from ... import registry
 from ...control import RemoteLog
 from ...errors import (
-    AllocationEndedError,
+    AllocationError,
     BackendError,
     DeadlineError,
     SpecError,
@@ -31,7 +31,7 @@ from .admission import admit, is_silent
 from .check import check_components
 from .hosts import NODES_AGE_S, ask_host, is_elsewhere, load_nodes_of, make_door, make_host
 from .places import PartData, Place, component_of, make_note, make_places, rows_of
-from .renewal import check_renew, followers, is_due, make_renewal
+from .renewal import check_renew, followers, is_due
 from .resize import (
     drop_ended,
     limit_growth,
@@ -149,10 +149,10 @@ class SlurmBackend:
     def renewal(self, handle: Handle, renew: str | None) -> Renewal:
         """How it stands with the generation that follows."""
         rows = rows_of(commands.queue.rows(0.5), handle["apply_id"])
-        following = bool(followers(rows, handle["generation"]))
-        ready = following and self.poll(self.move(handle)).ready
+        if followers(rows, handle["generation"]):
+            return Renewal.READY if self.poll(self.move(handle)).ready else Renewal.WAITING
         own = rows_of(rows, handle["apply_id"], handle["generation"])
-        return make_renewal(is_due(own, renew), following, ready)
+        return Renewal.DUE if is_due(own, renew) else Renewal.NONE
 
     def renew(self, handle: Handle, spec: JobSpec) -> Handle:
         """Submit the same once more, as the next generation."""
@@ -278,8 +278,11 @@ class SlurmBackend:
 
     def hosts(self, handle: Handle) -> Sequence[Host]:
         """The hosts, with the addresses their workers serve."""
-        if self.glance(handle, fresh=True).liveness is not Liveness.RUNNING:
-            raise AllocationEndedError("the job does not run", seen=self.glance(handle).describe())
+        status = self.glance(handle, fresh=True)
+        if status.liveness is Liveness.UNKNOWN:
+            raise UnreachableError("it is not known which hosts the job has", seen=status.reason)
+        if status.liveness is not Liveness.RUNNING:
+            raise AllocationError("the job has no hosts now", seen=status.describe())
         return [make_host(place, answer) for place, answer in self._ask(self._places(handle))]
 
     def logs(self, handle: Handle, host: str | None, *, follow: bool) -> Iterator[LogLine]:

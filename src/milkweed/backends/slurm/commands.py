@@ -81,10 +81,12 @@ def start(argv: Sequence[str]) -> subprocess.Popen[str]:
 def _environment() -> dict[str, str]:
     """What a job may inherit: not the place of a program that itself runs in a job, nor our own words.
 
-    Defaults for sbatch stay (`SBATCH_ACCOUNT`), but for two that would make something else of the job.
+    Defaults for sbatch stay (`SBATCH_ACCOUNT`), but for those that would make something else of the job.
     """
-    ours = ("MILKWEED_", "SLURM_", "SLURMD_", "PMI_", "PMIX_", "SBATCH_ARRAY_INX", "SBATCH_WAIT")
-    ours += ("SBATCH_CLUSTERS",)
+    ours = (
+        *("MILKWEED_", "SLURM_", "SLURMD_", "PMI_", "PMIX_"),
+        *("SBATCH_ARRAY_INX", "SBATCH_WAIT", "SBATCH_CLUSTERS"),
+    )
     kept = {"SLURM_CONF", "SLURM_JWT", "SLURM_CLUSTERS", "MILKWEED_HOME"}
     return {
         key: value for key, value in os.environ.items() if key in kept or not key.startswith(ours)

@@ -83,6 +83,18 @@ def _part_places(component: int, part: PartData, row: JobRow | None) -> list[Pla
     ]
 
 
+def is_certain(part: PartData, row: JobRow) -> bool:
+    """Whether it is known which host is on which node: it was noted, or none has gone yet."""
+    whole = len(part["hosts"]) - len(part["released"])
+    running = row.liveness is Liveness.RUNNING
+    return not running or _is_noted(part, row) or len(row.nodes) in {whole, len(part["hosts"])}
+
+
+def _is_noted(part: PartData, row: JobRow) -> bool:
+    nodes = set(part.get("nodes", {}).values())
+    return bool(nodes) and part.get("nodes_start") == row.start and set(row.nodes) <= nodes
+
+
 def make_note(part: PartData, row: JobRow | None) -> dict[str, Any] | None:
     """Which host is on which node, as long as that is certain; None when there is nothing new to note."""
     count = len(part["hosts"]) - len(part["released"])
@@ -105,7 +117,7 @@ def place_nodes(part: PartData, row: JobRow | None) -> dict[int, str]:
     if row is None or row.liveness is not Liveness.RUNNING:
         return {}
     noted = {int(index): node for index, node in part.get("nodes", {}).items()}
-    if noted and part.get("nodes_start") == row.start and set(row.nodes) <= set(noted.values()):
+    if _is_noted(part, row):
         return {index: node for index, node in noted.items() if node in row.nodes}
     left = [index for index in range(len(part["hosts"])) if index not in part["released"]]
     indices = left if len(row.nodes) <= len(left) else range(len(part["hosts"]))

@@ -6,7 +6,6 @@ import time
 from collections.abc import Sequence
 
 from ...errors import SpecError
-from ...plan import Renewal
 from ...status import Liveness
 from ...units import parse_duration
 from .text import JobRow, parse_mark
@@ -61,10 +60,3 @@ def followers(rows: Sequence[JobRow], generation: int) -> list[JobRow]:
         if mark and mark.generation > generation and row.liveness is not Liveness.ENDED:
             found.append(row)
     return found
-
-
-def make_renewal(due: bool, following: bool, ready: bool) -> Renewal:  # noqa: FBT001  three answers, one word
-    """One word for how it stands."""
-    if following:
-        return Renewal.READY if ready else Renewal.WAITING
-    return Renewal.DUE if due else Renewal.NONE

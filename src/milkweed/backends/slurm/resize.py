@@ -8,12 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from ...control import Connection
-from ...errors import DeadlineError, UnreachableError
+from ...errors import BackendError, DeadlineError, UnreachableError
 from ...spec import JobSpec
 from ...status import Liveness
 from . import commands
 from .hostlist import fold_hostlist
-from .places import PartData, Place, component_of, make_places, place_nodes
+from .places import PartData, Place, component_of, is_certain, make_places, place_nodes
 from .shape import Part, Shape, make_shape
 from .start import save_part_data
 from .text import JobRow
@@ -63,6 +63,12 @@ def release(folder: Path, places: Sequence[Place], door: Callable[[Place], str])
     """
     part, row = places[0].part, places[0].row
     nodes = place_nodes(part, row)
+    if row is not None and not is_certain(part, row):
+        raise BackendError(
+            f"it is not known which of its hosts the nodes of Slurm job {row.job_id} are, so none was released",
+            seen=f"{len(row.nodes)} nodes for {len(part['hosts']) - len(part['released'])} hosts",
+            hint="connect once with state() while all are there, or end the job and ask for a smaller one",
+        )
     gone = {place.index for place in places} | set(part["released"])
     save_part_data(folder, {**part, "released": sorted(gone)})
     for place in places:

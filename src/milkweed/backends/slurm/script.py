@@ -90,7 +90,7 @@ class Submission:
     port: int = 22222
     bells: Sequence[Sequence[str | int]] = ()
     survives: bool = True
-    """Whether a node that fails takes the others with it."""
+    """Whether the others stay when a node fails."""
 
     def part_name(self, number: int) -> str:
         """How a part is called in files: generation and component."""
@@ -226,15 +226,11 @@ def _render_client(submission: Submission) -> list[str]:
         f"cd {shlex.quote(submission.cwd)} || exit 1",
         f"MILKWEED_STATE={shlex.quote(submission.state_path)}",
         "export MILKWEED_STATE",
-        f'{_join(submission.client)} </dev/null >>"$logs/client.log" 2>&1',
+        f'{shlex.join(submission.client)} </dev/null >>"$logs/client.log" 2>&1',
         "code=$?",
         f"printf '%s\\n' \"$code\" >{folder}/exit",
         'exit "$code"',
     ]
-
-
-def _join(words: Sequence[str]) -> str:
-    return shlex.join(words)
 
 
 @functools.cache

@@ -29,6 +29,7 @@ from ...worker import wire
 from ..base import Request
 from . import commands
 from .nodes import NodeRow
+from .script import DEFAULT_PYTHON
 from .shape import Part
 
 NAMES_PER_CERTIFICATE = 200
@@ -75,11 +76,10 @@ def make_start(
         "queued": True,
         "cwd": os.getcwd(),
         "logs": str(logs),
-        "credentials": str(folder / KEY_FOLDER / "client"),
         "record_folder": str(folder),
         "port": spec.options.get("monarch_port", 22222),
         "turn": next(_turns),
-        "python": spec.options.get("python_exe", "python"),
+        "python": spec.options.get("python_exe", DEFAULT_PYTHON),
         "addresses": {row.name: row.address or row.hostname or row.name for row in rows},
         "bells": _bells(rows),
         "batch": None,
@@ -165,9 +165,8 @@ def ensure_client(folder: Path, address: str) -> Path:
     # Several clients, or threads of one, may come here at once: the first whole folder stays.
     made = keys / f".new-{uuid.uuid4().hex}"
     try:
-        made.mkdir(
-            mode=0o700
-        )  # without its parents: a job that somebody has just ended stays ended
+        # Without its parents: a job that somebody has just ended stays ended.
+        made.mkdir(mode=0o700)
     except FileNotFoundError as error:
         raise UnreachableError("the job's folder is gone", seen=str(keys)) from error
     save_credentials(made, leaf, authority.cert_pem)
