@@ -18,12 +18,16 @@ MilkweedError
 │   ├── NotAppliedError              there is no allocation yet
 │   ├── AllocationEndedError         it has ended
 │   └── HostFailedError              a host did not start, or was lost
+├── RanksFailedError                 a rank of an SPMD program failed, and took the others with it
 ├── DeadlineError (also TimeoutError)  the deadline passed; nothing was cancelled
 ├── ServiceMissingError              a declared service is not part of this version
 └── AccessError                      a peer without the job's certificate, or a folder others can write
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 
 class MilkweedError(Exception):
@@ -130,6 +134,19 @@ class AllocationEndedError(AllocationError):
 
 class HostFailedError(AllocationError):
     """A host did not start, or was lost."""
+
+
+class RanksFailedError(MilkweedError):
+    """A rank of an SPMD program failed, and the others were ended for it."""
+
+    rank: int = -1
+    """The first rank that failed."""
+    local_rank: int = -1
+    host: str = ""
+    exit_code: int = 1
+    """Its exit code; negative for a signal."""
+    failures: Sequence[Mapping[str, Any]] = ()
+    """All ranks that failed, the first one first."""
 
 
 class DeadlineError(MilkweedError, TimeoutError):

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from .commands import about, doctor, execute, kill, logs, looking, planning, run
+from .commands import about, doctor, execute, kill, logs, looking, planning, run, torchrun
 from .edge import Commands
 from .plain import PlainCommand
 
@@ -48,6 +48,7 @@ app.command("hosts", cls=PlainCommand)(looking.hosts)
 app.command("logs", cls=PlainCommand)(logs.logs)
 app.command("exec", cls=execute.ExecCommand)(execute.execute)
 app.command("run", cls=PlainCommand, context_settings={"allow_interspersed_args": False})(run.run)
+app.command("torchrun", cls=torchrun.TorchrunCommand)(torchrun.torchrun)
 app.command("kill", cls=PlainCommand)(kill.kill)
 app.command("doctor", cls=PlainCommand)(doctor.doctor)
 app.command("schema", cls=PlainCommand)(about.schema)

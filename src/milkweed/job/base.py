@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
 from typing import Self
 
 from .._checkpoint import checkpoint
 from ..backends import load_backend
-from ..backends.base import Admits, Backend, Glances, LogLine
+from ..backends.base import Backend, Glances, LogLine
 from ..errors import (
     AllocationEndedError,
     DeadlineError,
@@ -25,14 +25,15 @@ from ..plan import ON_CHANGE, Action, Plan
 from ..registry import own_state_path
 from ..spec import JobSpec, suggest
 from ..state import DEFAULT_PATH, Record, StateFile
-from ..status import HostState, Liveness, Status
+from ..status import Liveness, Status
 from ..worker.wire import STATE_ENV
 from . import hooks, lifecycle
 from .command import class_path, make_client_command
 from .held import Held
+from .programs import Program
 from .services import ServiceMethods
 from .state import JobState
-from .waiting import insist, should_cancel, wait_until
+from .waiting import insist, kill_after, look, should_cancel, wait_until
 
 
 class JobTrait(ServiceMethods):
@@ -176,7 +177,7 @@ class JobTrait(ServiceMethods):
     @property
     def apply_id(self) -> str | None:
         """The id of the current allocation; None before the first `apply()`."""
-        return self._held.record.apply_id if self._held else None
+        return self._held and self._held.record.apply_id
 
     @property
     def active(self) -> bool:
@@ -196,20 +197,51 @@ class JobTrait(ServiceMethods):
         """
         file = self._choose_file(cached_path)
         state = self._held.current_state if self._held else None
-        if state is not None and not self._has_follow_up():
+        renews = bool(self.spec.client.get("renew"))
+        if state is not None and not (renews and self.plan().action is Action.MOVE):
             return state
-        keep = file is not None
+        return self._connect(created=self._ensure(file), keep=file is not None)
+
+    def _ensure(self, file: StateFile | None) -> bool:
+        """Ask for the hosts if need be; whether they are new. A scheduler that is silent is waited for."""
         action = insist(
-            lambda: self._apply(file, keep=keep),
+            lambda: self._apply(file, keep=file is not None),
             name=self.spec.name,
             patient=isinstance(self._backend(), Glances),
             timeout_s=self.spec.client.get("start_timeout"),
         )
-        return self._connect(created=action in {Action.CREATE, Action.REPLACE}, keep=keep)
+        return action in {Action.CREATE, Action.REPLACE}
 
-    def _has_follow_up(self) -> bool:
-        """Whether hosts that follow these are ready; asked only of jobs that are to be renewed."""
-        return bool(self.spec.client.get("renew")) and self.plan().action is Action.MOVE
+    def torchrun(
+        self,
+        command: Sequence[str],
+        *,
+        mesh: str | None = None,
+        cached_path: str | os.PathLike[str] | None = DEFAULT_PATH,
+    ) -> None:
+        """Run a program on the hosts of a mesh as `torchrun` with these arguments would, to its end.
+
+        The hosts are asked for first if need be, and stay. RanksFailedError when a rank fails for good.
+        """
+        self._run(Program(command=tuple(command), mesh=mesh), cached_path)
+
+    def _run(self, program: Program, cached_path: str | os.PathLike[str] | None) -> None:
+        program.parse()  # what is wrong with it is said before hosts are asked for
+        file = self._choose_file(cached_path)
+        if self._ensure(file) and file is None:
+            self._own()
+        with self._interruptible():
+            program.run(self._backend(), self._require())
+
+    @contextlib.contextmanager
+    def _interruptible(self) -> Generator[None]:
+        """Ctrl-C while the job waits in a queue: what becomes of it is the person's word."""
+        try:
+            yield
+        except KeyboardInterrupt as error:
+            if self._backend().capabilities.queued and self._gives_up():
+                kill_after(self.kill, error)
+            raise
 
     def _choose_file(self, cached_path: str | os.PathLike[str] | None) -> StateFile | None:
         """Where the record belongs: a job keeps the file it has, and one of `apply()` moves to the path named."""
@@ -251,11 +283,11 @@ class JobTrait(ServiceMethods):
             failed = isinstance(error, HostFailedError | AllocationEndedError)
             waits = queued and keep and isinstance(error, KeyboardInterrupt)
             if (created and (not keep or (failed and not queued))) or (waits and self._gives_up()):
-                self._kill_after(error)
+                kill_after(self.kill, error)
             raise
 
     def _gives_up(self) -> bool:
-        """Ctrl-C while the job waits in a queue: what becomes of it is the person's word."""
+        """Whether a person who interrupts a job in a queue wants it cancelled."""
         status = self.status()
         if status.liveness is Liveness.RUNNING:
             return False
@@ -263,23 +295,13 @@ class JobTrait(ServiceMethods):
         recorded = str(self._require().file.path)
         return should_cancel(word, status, name=self.spec.name, recorded=recorded)
 
-    def _kill_after(self, error: BaseException) -> None:
-        """End what an error leaves behind; the error is what a person must see, whatever happens now."""
-        try:
-            self.kill()
-        except MilkweedError as trouble:
-            error.add_note(
-                f"the job could not be ended: {trouble.what}; `milkweed kill` does it later"
-            )
-
     def _let_go(self) -> None:
         if self._held:
             self._held.let_go()
 
     def _require(self) -> Held:
         if self._held is None:
-            hint = "call state(), or apply(), first"
-            raise NotAppliedError("this job has no allocation", hint=hint)
+            raise NotAppliedError("this job has no allocation", hint="call state() first")
         return self._held
 
     # Looking
@@ -296,9 +318,7 @@ class JobTrait(ServiceMethods):
 
     def status(self) -> Status:
         """The allocation as its scheduler sees it now."""
-        held = self._require()
-        backend = self._backend()
-        _record, observed = lifecycle.observe(backend, held.record, None)
+        _record, observed = lifecycle.observe(self._backend(), self._require().record, None)
         if observed.status is None:
             return Status(liveness=Liveness.ENDED, reason="it was never started")
         return observed.status
@@ -310,54 +330,34 @@ class JobTrait(ServiceMethods):
     def logs(self, host: str | None = None, *, follow: bool = False) -> Iterator[LogLine]:
         """The lines that one host (`"trainers/3"`), or every host, has written."""
         backend = self._backend()
-        record, _observed = lifecycle.observe(backend, self._require().record, None)
-        if record is None or record.handle is None:
-            raise NotAppliedError("this job has no allocation that could have logs")
-        return backend.logs(record.handle, host, follow=follow)
+        handle = lifecycle.require_handle(backend, self._require().record)
+        return backend.logs(handle, host, follow=follow)
 
     def wait(self, deadline: float | None = None, *, until: str | None = None) -> Status:
         """Wait up to `deadline` seconds until the job is «running» (every host ready) or has «ended».
 
         Without `until`: in batch mode until it has ended, else until it is running.
         """
-        record = self._require().record
+        record, backend = self._require().record, self._backend()
         goal = until or ("ended" if record.batch else "running")
-        try:
-            return wait_until(goal, self._look, name=record.spec.name, timeout_s=deadline)
-        except KeyboardInterrupt as error:
-            if goal == "running" and self._backend().capabilities.queued and self._gives_up():
-                self._kill_after(error)
-            raise
-
-    def _look(self) -> Status:
-        """The status; while a scheduler still has the job in its queue, hosts are not asked."""
-        held = self._require()
-        backend = self._backend()
-        if held.record.handle is not None and isinstance(backend, Glances):
-            status = backend.glance(held.record.handle)
-            if status.liveness is not Liveness.RUNNING:
-                return status
-        status = self.status()
-        silent = [host.host for host in status.hosts if host.state is HostState.STARTING]
-        if silent and isinstance(backend, Admits):
-            backend.admit(held.record.handle or {}, silent)
-        return status
+        with self._interruptible() if goal == "running" else contextlib.nullcontext():
+            return wait_until(
+                goal,
+                lambda: look(backend, self._require().record, self.status),
+                name=record.spec.name,
+                timeout_s=deadline,
+            )
 
     # Ending
 
     def kill(self) -> None:
         """End the allocation and everything on it, and forget it: record, logs and all. Gone already is fine."""
         held = self._held
-        if held is None:
-            return
-        backend = self._backend()
-        self._let_go()
-        with held.file.lock():
-            # Another client may have changed the allocation meanwhile, or made another one.
-            recorded = held.file.load() or held.record
-            same = recorded.apply_id == held.record.apply_id
-            lifecycle.end(backend, recorded if same else held.record, held.file if same else None)
-        self._held = None
+        if held is not None:
+            backend = self._backend()
+            self._let_go()
+            lifecycle.end_held(backend, held.record, held.file)
+            self._held = None
 
     def __enter__(self) -> Self:
         return self

@@ -14,10 +14,11 @@ from dataclasses import dataclass, field, replace
 from .. import registry
 from .._checkpoint import checkpoint
 from ..backends import load_backend
-from ..backends.base import Backend, Forgets, Renews, Request, Resizes
+from ..backends.base import Backend, Forgets, Handle, Renews, Request, Resizes
 from ..errors import (
     BackendError,
     ChangedError,
+    NotAppliedError,
     StateError,
     UnreachableError,
     UnsupportedError,
@@ -353,6 +354,22 @@ def refuse_second_client(apply_id: str | None) -> None:
             seen=f"allocation {apply_id}",
             hint="kill() it first, or declare another job for the batch client",
         )
+
+
+def end_held(backend: Backend, record: Record, file: StateFile) -> None:
+    """End an allocation that a client holds; another client may have changed it, or made another one."""
+    with file.lock():
+        recorded = file.load() or record
+        same = recorded.apply_id == record.apply_id
+        end(backend, recorded if same else record, file if same else None)
+
+
+def require_handle(backend: Backend, record: Record) -> Handle:
+    """What the backend finds the allocation by; an error when there is none."""
+    known, _observed = observe(backend, record, None)
+    if known is None or known.handle is None:
+        raise NotAppliedError("this job has no allocation that could have logs")
+    return known.handle
 
 
 def save_copy(record: Record, file: StateFile) -> None:

@@ -7,15 +7,18 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
+from ..backends.base import Admits, Backend, Glances
 from ..bell import bell
 from ..errors import (
     AllocationEndedError,
     DeadlineError,
     HostFailedError,
+    MilkweedError,
     SpecError,
     UnreachableError,
 )
-from ..status import Liveness, Status
+from ..state import Record
+from ..status import HostState, Liveness, Status
 from .progress import Progress
 
 _T = TypeVar("_T")
@@ -51,6 +54,19 @@ def wait_until(
     return status
 
 
+def look(backend: Backend, record: Record, ask: Callable[[], Status]) -> Status:
+    """The status; while a scheduler still has the job in its queue, hosts are not asked."""
+    if record.handle is not None and isinstance(backend, Glances):
+        status = backend.glance(record.handle)
+        if status.liveness is not Liveness.RUNNING:
+            return status
+    status = ask()
+    silent = [host.host for host in status.hosts if host.state is HostState.STARTING]
+    if silent and isinstance(backend, Admits):
+        backend.admit(record.handle or {}, silent)
+    return status
+
+
 def insist(
     act: Callable[[], _T],
     *,
@@ -79,6 +95,14 @@ def insist(
                 ) from error
         sleep(pause_s)
         pause_s = min(pause_s * 1.5, SLOWEST_POLL_S)
+
+
+def kill_after(kill: Callable[[], None], error: BaseException) -> None:
+    """End what an error leaves behind; the error is what a person must see, whatever happens now."""
+    try:
+        kill()
+    except MilkweedError as trouble:
+        error.add_note(f"the job could not be ended: {trouble.what}; `milkweed kill` does it later")
 
 
 def _is_reached(goal: str, status: Status) -> bool:

@@ -59,6 +59,17 @@ def fork(
         os._exit(code)
 
 
+def execute(argv: list[str], env: Mapping[str, str]) -> int:
+    """Turn a fresh fork into a command; returns an exit code only when that cannot be."""
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # as a shell would start it; Python ignores it
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        os.execvpe(argv[0], argv, dict(env))  # noqa: S606  a command as it was given, no shell between
+    except OSError as error:
+        os.write(2, f"{argv[0]}: {error.strerror}\n".encode())
+        return 127 if isinstance(error, FileNotFoundError) else 126
+
+
 class Sink(Protocol):
     """Where what a child prints goes."""
 

@@ -15,8 +15,10 @@ MAX_BACKLOG_BYTES = 4 * 2**20
 class Client:
     """One connection; it counts for the lease once it has said hello."""
 
-    def __init__(self, writer: asyncio.StreamWriter) -> None:
+    def __init__(self, writer: asyncio.StreamWriter, *, remote: bool = False) -> None:
         self._writer = writer
+        self.remote = remote
+        """Whether it is on another machine, so that its connection may break without it."""
         self.name = ""
         self.owner = False
         self.wants_output = False
@@ -77,6 +79,12 @@ class Clients:
         is_output = message.get("ev") == "out"
         for client in self._clients:
             if not is_output or client.may_hear(message):
+                client.send(message)
+
+    def tell(self, name: str, message: Mapping[str, Any]) -> None:
+        """Tell one client, if it is there."""
+        for client in self._clients:
+            if client.name == name:
                 client.send(message)
 
     async def close(self) -> None:

@@ -63,6 +63,15 @@ class Fleet:
         """All hosts, in the order they were asked for."""
         return [entry.snapshot() for entry in self._hosts.values()]
 
+    def entry(self, label: str) -> HostEntry | None:
+        """One of the hosts; None when it is not here."""
+        return self._hosts.get(label)
+
+    @property
+    def cwd(self) -> str:
+        """The folder that everything starts in, unless it is told another."""
+        return self._cwd
+
     def read_log(self, label: str, offset: int) -> bytes:
         """A piece of a host's log from an offset on."""
         entry = self._hosts.get(label)
@@ -88,7 +97,7 @@ class Fleet:
     def _start_host(self, entry: HostEntry) -> None:
         ready_read, ready_write = os.pipe()
         config = dict(entry.config)
-        env = self._host_env(entry)
+        env = self.host_env(entry)
         env["HYPERACTOR_PROCESS_NAME"] = entry.label.replace("/", "_")
         child = Child("host", entry.label, 0)
         child.on_exit = lambda status: self._host_ended(entry, status)
@@ -104,7 +113,8 @@ class Fleet:
         loop = asyncio.get_running_loop()
         loop.add_reader(ready_read, self._host_ready, entry, ready_read)
 
-    def _host_env(self, entry: HostEntry) -> dict[str, str]:
+    def host_env(self, entry: HostEntry) -> dict[str, str]:
+        """What everything on a host has in its environment."""
         return {
             **os.environ,
             **entry.config["env"],
@@ -135,7 +145,17 @@ class Fleet:
         if not self._stopping:
             self.drain()
             self._tell({"ev": "host", **entry.snapshot()})
-            self._end_procs(child for child in self._children.values() if child.host == entry.label)
+            self.end(child for child in self._children.values() if child.host == entry.label)
+
+    def revive(self, label: str) -> None:
+        """Start the server of a host again whose machine is there."""
+        entry = self._hosts.get(label)
+        if entry is None or entry.state != "failed" or self._stopping:
+            return
+        if entry.config["transport"] == "ipc":
+            Path(entry.config["address"].removeprefix("ipc://")).unlink(missing_ok=True)
+        entry.state, entry.reason, entry.exit_code = "starting", "", None
+        self._start_host(entry)
 
     # Procs
 
@@ -179,7 +199,7 @@ class Fleet:
         asyncio.get_running_loop().remove_reader(launcher.pidfd)
         launcher.close()
         if child.pid in self._children and not child.stopping and not self._stopping:
-            self._end_procs([child])
+            self.end([child])
 
     def _proc_ended(self, child: Child, launcher: Launcher, status: int) -> None:
         code = children.decode_status(status)
@@ -198,23 +218,25 @@ class Fleet:
 
     def reap_client(self, name: str, *, last: bool) -> None:
         """End the procs of a client that has gone; with the last client, all procs there are."""
-        self._end_procs(
+        self.end(
             child
             for child in self._children.values()
             if child.kind == "proc" and (last or child.client == name)
         )
         if last:
             servers = {child.pid for child in self._children.values() if child.kind == "host"}
-            self._end_pids([pid for pid in children.tree(servers) if pid not in servers])
+            self.end_pids([pid for pid in children.tree(servers) if pid not in servers])
 
-    def _end_procs(self, found: Iterable[Child]) -> None:
+    def end(self, found: Iterable[Child]) -> None:
+        """End children, hosts excepted, and everything below them."""
         procs = [child for child in found if child.kind != "host"]
         for child in procs:
             child.stopping = True
         if procs:
-            self._end_pids(children.tree(child.pid for child in procs))
+            self.end_pids(children.tree(child.pid for child in procs))
 
-    def _end_pids(self, pids: list[int]) -> None:
+    def end_pids(self, pids: list[int]) -> None:
+        """Ask processes to end, and after a while make them."""
         children.send(pids, signal.SIGTERM)
         loop = asyncio.get_running_loop()
         mine = set(pids)
@@ -242,16 +264,20 @@ class Fleet:
             client.send({"ev": "exec-exit", "id": number, "code": children.decode_status(status)})
 
         child.on_exit = ended
-        env = {**self._host_env(entry), **message.get("env", {})}
+        env = {**self.host_env(entry), **message.get("env", {})}
         cwd = message.get("cwd") or self._cwd
-        self._fork(
-            child, lambda _fd: _execute(argv, env), (outputs[0], outputs[1]), env=env, cwd=cwd
+        self.fork(
+            child,
+            lambda _fd: children.execute(argv, env),
+            (outputs[0], outputs[1]),
+            env=env,
+            cwd=cwd,
         )
 
     def end_commands(self, client: Client) -> None:
         """End the commands of a client that has gone."""
         name = f"exec-{id(client)}"
-        self._end_procs(c for c in self._children.values() if c.client == name)
+        self.end(c for c in self._children.values() if c.client == name)
 
     def start_batch(self, batch: Mapping[str, Any], ended: Callable[[int], None]) -> None:
         """Run the job's client here, detached."""
@@ -259,7 +285,11 @@ class Fleet:
         argv = list(batch["argv"])
         child = Child("batch", "client", 0, on_exit=ended)
         self._start(
-            child, lambda _fd: _execute(argv, env), env=env, cwd=self._cwd, log=self._client_log
+            child,
+            lambda _fd: children.execute(argv, env),
+            env=env,
+            cwd=self._cwd,
+            log=self._client_log,
         )
 
     # Children in general
@@ -285,9 +315,9 @@ class Fleet:
             return out
 
         outputs = (Output(Lines(take("out"))), Output(Lines(take("err"))))
-        self._fork(child, run, outputs, env=env, cwd=cwd, keep_fd=keep_fd)
+        self.fork(child, run, outputs, env=env, cwd=cwd, keep_fd=keep_fd)
 
-    def _fork(
+    def fork(
         self,
         child: Child,
         run: Callable[[int], int],
@@ -297,6 +327,7 @@ class Fleet:
         cwd: str,
         keep_fd: int = -1,
     ) -> None:
+        """Fork a child that is watched from now on."""
         fds = (outputs[0].write_fd, outputs[1].write_fd)
         name = f"{child.host} r{child.rank}" if child.rank else child.host
         child.pid = children.fork(run, name=name, env=env, cwd=cwd, outputs=fds, keep_fd=keep_fd)
@@ -338,16 +369,6 @@ class Fleet:
 
     def _below(self) -> list[int]:
         return [pid for pid in children.tree([os.getpid()]) if pid != os.getpid()]
-
-
-def _execute(argv: list[str], env: Mapping[str, str]) -> int:
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # as a shell would start it; Python ignores it
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    try:
-        os.execvpe(argv[0], argv, dict(env))  # noqa: S606  a command as it was given, no shell between
-    except OSError as error:
-        os.write(2, f"{argv[0]}: {error.strerror}\n".encode())
-        return 127 if isinstance(error, FileNotFoundError) else 126
 
 
 class _Stream:

@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from .. import identity
-from . import bell, children, leaving, tls, warm, wire
+from . import bell, children, leaving, ranks, tls, warm, wire
 from .clients import Client, Clients
 from .fleet import Fleet
 from .lease import Lease
 
 _PR_SET_CHILD_SUBREAPER = 36
+GANG_ORDERS = ("prepare", "launch", "halt", "report", "done")
 CLIENT_PATIENCE_S = 60
 """How long a client elsewhere may be silent before it counts as gone, and its procs end."""
 
@@ -56,6 +57,7 @@ class Keeper:
             queued=start.get("queued", False),
         )
         self.fleet = Fleet(run, start, self.clients.broadcast)
+        self.gangs = ranks.Gangs(self.fleet, run, self.clients.tell)
         self.reason = ""
         self.exit_code: int | None = None
         self.lease_over = False
@@ -111,7 +113,7 @@ class Keeper:
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         tls.keep_alive(writer.get_extra_info("socket"), patience_s=CLIENT_PATIENCE_S)
-        await self._serve(reader, writer)
+        await self._serve(reader, writer, remote=True)
 
     def _start_batch(self) -> None:
         if batch := self.start.get("batch"):
@@ -152,8 +154,10 @@ class Keeper:
         for name in (wire.CONTROL_SOCKET, wire.FORK_FIFO):
             (self.run / name).unlink(missing_ok=True)
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        client = Client(writer)
+    async def _serve(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, remote: bool = False
+    ) -> None:
+        client = Client(writer, remote=remote)
         self._serving[asyncio.current_task()] = writer
         try:
             while line := await reader.readline():
@@ -174,6 +178,8 @@ class Keeper:
             "sync": self._sync,
             "log": self._log,
             "stop": self._stop,
+            "revive": self._revive,
+            **dict.fromkeys(GANG_ORDERS, self._pass_on),
         }
         order = orders.get(str(message.get("op")))
         if order is None:
@@ -186,6 +192,7 @@ class Keeper:
         client.owner = bool(message.get("owner"))
         client.wants_output = bool(message.get("output", True))
         self.clients.add(client)
+        self.gangs.saw_client(client.name)
         self.lease.saw_client(owner=client.owner)
         self._status(client, message)
 
@@ -221,6 +228,13 @@ class Keeper:
         data = self.fleet.read_log(str(message["host"]), int(message["offset"]))
         client.send({"ev": "log", "data": base64.b64encode(data).decode()})
 
+    def _pass_on(self, client: Client, message: Mapping[str, Any]) -> None:
+        """An order about ranks."""
+        getattr(self.gangs, message["op"])(client.name, message)
+
+    def _revive(self, _client: Client, message: Mapping[str, Any]) -> None:
+        self.fleet.revive(str(message["host"]))
+
     def _stop(self, _client: Client, message: Mapping[str, Any]) -> None:
         self.lease.keep = self.lease.keep and not message.get("forget", False)
         self.stop(str(message.get("reason", "it was killed")))
@@ -230,6 +244,8 @@ class Keeper:
         self.fleet.end_commands(client)
         if not client.name:
             return
+        patience_s = ranks.CLIENT_PATIENCE_S if client.remote else 0.0
+        self.gangs.lost_client(client.name, patience_s=patience_s)
         self.fleet.reap_client(client.name, last=self.clients.count == 0)
         self.lease.lost_client(time.monotonic(), owner=client.owner)
         if reason := self.lease.over(time.monotonic(), self.clients.count):

@@ -13,6 +13,7 @@ from ..arguments import JobOption, OnChangeOption
 from ..render import SHORT_ID
 
 if TYPE_CHECKING:
+    from ...job.base import JobTrait
     from ..choose import Chosen
     from ..client import Client
 
@@ -48,11 +49,12 @@ def run(
     if detach:
         _run_inside(chosen, client, on_change)
     else:
-        _ensure_applied(chosen, on_change)
+        ensure_applied(chosen, on_change)
         _become(client, chosen)
 
 
-def _ensure_applied(chosen: Chosen, on_change: str | None) -> None:
+def ensure_applied(chosen: Chosen, on_change: str | None) -> JobTrait:
+    """The job, whose hosts were asked for if need be."""
     from ...plan import Action
     from .planning import approve, carry_out, open_job
 
@@ -61,6 +63,7 @@ def _ensure_applied(chosen: Chosen, on_change: str | None) -> None:
     if made.action not in {Action.REUSE, Action.NOTHING}:
         typer.echo(made.render(), err=True)
     carry_out(opened, chosen, made)
+    return opened
 
 
 def _become(client: Client, chosen: Chosen) -> NoReturn:

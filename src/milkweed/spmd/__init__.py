@@ -1,0 +1,1 @@
+"""Programs in the style of torchrun: one process per rank, started on all hosts of a mesh."""

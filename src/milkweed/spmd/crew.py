@@ -1,0 +1,290 @@
+"""The hosts that take part in a run: gathering them, hearing them, noticing who is lost and who is back."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import threading
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..backends.base import Admits, Backend, Controls, Handle
+from ..bell import bell
+from ..control import Session, parse_door
+from ..errors import (
+    AllocationEndedError,
+    DeadlineError,
+    HostFailedError,
+    SpecError,
+    UnreachableError,
+    UnsupportedError,
+)
+from ..hosts import natural_key
+from ..job.presence import Presence
+from ..job.progress import Progress
+from ..job.watch import explain, glance
+from ..spec import JobSpec, suggest
+from ..status import HostState, Liveness, Status
+from ..units import render_duration
+
+Message = Mapping[str, Any]
+REJOIN_S = 25.0
+"""How long a host whose connection broke may take to answer again; its ranks go on for a little longer."""
+RETRY_S = 0.5
+LOOK_EVERY_S = 3.0
+POLL_S = 0.02
+SLOWEST_POLL_S = 2.0
+START_GRACE_S = 2.0
+"""How long a fixed number of hosts waits for the first ones, when others are there already."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """The allocation that a program runs on."""
+
+    backend: Backend
+    handle: Handle
+    spec: JobSpec
+    mesh: str
+
+    @property
+    def labels(self) -> list[str]:
+        """The mesh's hosts, in order."""
+        found = [label for label in self.spec.labels if label.rpartition("/")[0] == self.mesh]
+        return sorted(found, key=natural_key)
+
+
+def choose_mesh(spec: JobSpec, word: str | None) -> str:
+    """The mesh that a person named, or the only one."""
+    names = [mesh.name for mesh in spec.meshes]
+    if word is not None and word not in names:
+        raise SpecError(f"job {spec.name!r} has no mesh {word!r}", hint=suggest(word, names))
+    if word is None and len(names) > 1:
+        raise SpecError(
+            f"job {spec.name!r} has several meshes, and none was named",
+            seen=", ".join(names),
+            hint=f"say which: --mesh {names[0]}",
+        )
+    return word or names[0]
+
+
+class Crew:
+    """Sessions with the keepers of all hosts that answer."""
+
+    def __init__(
+        self,
+        target: Target,
+        show: Callable[[Message], None],
+        *,
+        sleep: Callable[[float], object] = bell.wait,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        if not isinstance(target.backend, Controls):
+            raise UnsupportedError(
+                f"{target.backend.name} hosts cannot run torchrun programs",
+                hint="ProcessJob gives hosts on this machine that can",
+            )
+        self.target = target
+        self.client = uuid.uuid4().hex
+        self.inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
+        self.running = ""
+        """The number of the attempt that runs; what a host missed of it is asked for again."""
+        self._show = show
+        self._sleep = sleep
+        self._clock = clock
+        self._lost: dict[str, str] = {}
+        self._over = False
+        self._lock = threading.Lock()
+        self._presence = Presence(client=self.client, owner=False, output=True, hear=self._hear)
+
+    # Hearing
+
+    def _hear(self, session: Session, message: Message) -> None:
+        kind = message.get("ev")
+        if kind == "out":
+            if message.get("kind") == "rank":
+                self._show(message)
+        elif kind == "host":
+            self._saw_host(message)
+        elif kind == "closed":
+            self._presence.drop(session)
+            if not session.left and not self._over:
+                self._find_out(session)
+        else:
+            self.inbox.put(message)
+
+    def _saw_host(self, host: Message) -> None:
+        label = str(host["host"])
+        with self._lock:
+            was_lost = label in self._lost
+            if host["state"] == "failed":
+                self._lost[label] = str(host["reason"])
+            elif host["state"] == "ready":
+                self._lost.pop(label, None)
+            is_lost = label in self._lost
+        if is_lost and not was_lost:
+            self.inbox.put({"ev": "lost", "host": label, "reason": host["reason"]})
+
+    def _find_out(self, session: Session) -> None:
+        """A connection broke: the host is back soon, or lost; its ranks go on meanwhile."""
+        until_s = self._clock() + (REJOIN_S if parse_door(session.address).machine else 0.0)
+        while not self._over and self._clock() < until_s and self._may_come_back(session):
+            if self._presence.rejoin(session):
+                self.order(session.labels[0], {"op": "report", "id": self.running})
+                return
+            self._sleep(RETRY_S)
+        for label in session.labels:
+            known = explain(self.target.backend, self.target.handle, label)
+            reason = known.reason if known.state is HostState.FAILED else ""
+            words = reason or f"its machine {session.node} does not answer".replace("  ", " ")
+            self._saw_host({"host": label, "state": "failed", "reason": words})
+
+    def _may_come_back(self, session: Session) -> bool:
+        status = glance(self.target.backend, self.target.handle, fresh=True)
+        if status.liveness in {Liveness.ENDED, Liveness.PENDING}:
+            return False
+        return all(
+            explain(self.target.backend, self.target.handle, label).state is not HostState.FAILED
+            for label in session.labels
+        )
+
+    # Who is there
+
+    @property
+    def present(self) -> list[str]:
+        """The mesh's hosts that answer, in order."""
+        there = {label for session in self._presence.sessions for label in session.labels}
+        with self._lock:
+            return [label for label in self.target.labels if label in there - set(self._lost)]
+
+    @property
+    def lost(self) -> Mapping[str, str]:
+        """The mesh's hosts that are lost, and why."""
+        with self._lock:
+            return {label: why for label, why in self._lost.items() if label in self.target.labels}
+
+    def address(self, label: str, among: Sequence[str]) -> str:
+        """How ranks of the hosts `among` reach a host: by name, or as their own machine."""
+        machines = {parse_door(self._session(other).address).machine for other in among}
+        mine = parse_door(self._session(label).address).machine
+        return mine if len(machines) > 1 else "localhost"
+
+    def _session(self, label: str) -> Session:
+        for session in self._presence.sessions:
+            if label in session.labels:
+                return session
+        raise UnreachableError(f"host {label} is gone")
+
+    def order(self, label: str, message: Message) -> None:
+        """Tell a host's keeper something; one that is gone is noticed elsewhere."""
+        with contextlib.suppress(UnreachableError):
+            self._session(label).send({**message, "host": label})
+
+    def revive(self) -> None:
+        """Have lost hosts started again whose machines are there."""
+        for label in self.lost:
+            self.order(label, {"op": "revive"})
+
+    # Gathering
+
+    def look(self) -> Status:
+        """Ask the scheduler, and open sessions with keepers that are new."""
+        target = self.target
+        status = glance(target.backend, target.handle)
+        if status.liveness is Liveness.ENDED:
+            raise AllocationEndedError(
+                f"the allocation of job {target.spec.name!r} has ended", seen=status.reason
+            )
+        if status.liveness is Liveness.RUNNING and isinstance(target.backend, Controls):
+            with contextlib.suppress(UnreachableError):
+                missing = self._presence.join(target.backend.controls(target.handle))
+                self._let_in([parse_door(address).host for address in missing])
+        return status
+
+    def _let_in(self, hosts: Sequence[str]) -> None:
+        """Hosts that do not answer may wait to be let in, or be lost for good."""
+        target = self.target
+        if hosts and isinstance(target.backend, Admits):
+            target.backend.admit(target.handle, hosts)
+        for label in hosts:
+            known = explain(target.backend, target.handle, label)
+            if known.state is HostState.FAILED:
+                self._saw_host({"host": label, "state": "failed", "reason": known.reason})
+
+    def gather(self, least: int, most: int, *, timeout_s: float, last_call_s: float) -> list[str]:
+        """Wait until enough hosts are there: `most`, or after a last call at least `least`."""
+        progress = Progress(
+            f"waiting for hosts of job {self.target.spec.name!r}", clock=self._clock
+        )
+        enough_s: float | None = None
+        pause_s = POLL_S
+        while True:
+            status = self.look()
+            present = self.present
+            if self._are_chosen(present, most):
+                return present[:most]
+            if len(present) >= least:
+                enough_s = enough_s or self._clock()
+                if self._clock() - enough_s >= last_call_s or not self._may_grow(present):
+                    return present[:most]
+            seen = f"{len(present)} of {least} hosts are there; {status.describe()}"
+            progress.see(seen)
+            self._check(least, progress, timeout_s, seen)
+            self._pause(pause_s)
+            pause_s = min(pause_s * 1.5, SLOWEST_POLL_S)
+
+    def _are_chosen(self, present: Sequence[str], most: int) -> bool:
+        """Whether those who are there are those one would choose: the first ones that can be had."""
+        wanted = [label for label in self.target.labels if label not in self.lost][:most]
+        return len(present) >= most and list(present[:most]) == wanted
+
+    def _may_grow(self, present: Sequence[str]) -> bool:
+        return len(present) + len(self.lost) < len(self.target.labels)
+
+    def _pause(self, pause_s: float) -> None:
+        """Sleep; a person who wants to stop it is heard."""
+        until_s = self._clock() + pause_s
+        while self._clock() < until_s:
+            self._sleep(min(0.1, pause_s))
+            self.raise_signal()
+
+    def raise_signal(self) -> None:
+        """Raise what the inbox has been told to stop this, if anything."""
+        kept: list[Message] = []
+        with contextlib.suppress(queue.Empty):
+            while True:
+                message = self.inbox.get_nowait()
+                if message["ev"] == "signal":
+                    raise Interrupted(str(message["name"]))
+                kept.append(message)
+        for message in kept:
+            self.inbox.put(message)
+
+    def _check(self, least: int, progress: Progress, timeout_s: float, seen: str) -> None:
+        lost = self.lost
+        if progress.waited_s >= timeout_s:
+            if lost:
+                label, why = next(iter(lost.items()))
+                raise HostFailedError(f"host {label} is lost", seen=why)
+            raise DeadlineError(
+                f"only {len(self.present)} of {least} hosts were there after"
+                f" {render_duration(progress.waited_s)}",
+                seen=seen,
+                hint="nothing was cancelled: run it again to go on waiting",
+            )
+
+    def close(self) -> None:
+        """Leave; ranks that may still run end."""
+        self._over = True
+        self._presence.close(1.0)
+
+
+class Interrupted(Exception):  # noqa: N818  it is no error
+    """A person, or the scheduler of this very program, wants it to end."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.name = name

@@ -1,0 +1,358 @@
+"""Ranks of SPMD programs: processes of one host that are started together and ended together."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from . import affinity, children, devices, serve
+from .children import Child, Output
+from .fleet import Fleet, HostEntry
+from .rank_logs import RankLogs, Stream, Tee, read_streams, read_tail
+
+GANG_ENV = "MILKWEED_GANG"
+"""Carried by all that a gang starts, so that what it leaves behind is found."""
+RANK_FOLDER = "ranks"
+SWEEP_S = 0.5
+KILL_RACE_S = 0.2
+CLIENT_PATIENCE_S = 30.0
+"""How long ranks go on without their client, whose connection may only be broken."""
+
+Message = Mapping[str, Any]
+Tell = Callable[[str, Message], None]
+
+
+def hold_port() -> socket.socket:
+    """A free port that nobody else is given, and that rank 0 can still listen on.
+
+    It is bound and not listened on: the kernel lets another socket of the same kind bind it, too, once that one
+    allows addresses to be reused, as every server does, but never hands it out as a free one.
+    """
+    for family, host in ((socket.AF_INET6, "::"), (socket.AF_INET, "0.0.0.0")):  # noqa: S104  where rank 0 listens
+        try:
+            held = socket.socket(family)
+        except OSError:
+            continue
+        try:
+            if family == socket.AF_INET6:
+                held.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+            held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            held.bind((host, 0))
+        except OSError:
+            held.close()
+        else:
+            return held
+    raise OSError("this host has no free port")
+
+
+@dataclass
+class Gang:
+    """The ranks of one attempt on one host."""
+
+    number: str
+    client: str
+    entry: HostEntry
+    logs: RankLogs
+    running: dict[int, Child] = field(default_factory=dict[int, Child])
+    ended: list[Message] = field(default_factory=list[Message])
+    tees: dict[int, dict[str, Tee]] = field(default_factory=dict[int, dict[str, Tee]])
+    halted: bool = False
+
+
+class Gangs:
+    """All gangs of a keeper."""
+
+    def __init__(self, fleet: Fleet, run: Path, tell: Tell) -> None:
+        self._fleet = fleet
+        self._run = run
+        self._tell = tell
+        self._gangs: dict[tuple[str, str], Gang] = {}
+        self._ports: dict[str, list[socket.socket]] = {}
+        self._waiting: dict[str, asyncio.TimerHandle] = {}
+
+    # Orders
+
+    def prepare(self, client: str, order: Message) -> None:
+        """Say how many ranks this host takes, and hold a port where one is asked for."""
+        answer = {"ev": "prepared", "id": order["id"], "host": order["host"]}
+        entry = self._fleet.entry(str(order["host"]))
+        try:
+            env = {**(self._fleet.host_env(entry) if entry else os.environ), **order["env"]}
+            nproc = order["nproc"]
+            count = nproc if isinstance(nproc, int) else devices.count_procs(nproc, env)
+            port = self._hold(client) if order["port"] else 0
+        except (OSError, ValueError) as error:
+            self._tell(client, {**answer, "error": str(error)})
+            return
+        self._tell(client, {**answer, "nproc": count, "port": port})
+
+    def _hold(self, client: str) -> int:
+        held = hold_port()
+        self._ports.setdefault(client, []).append(held)
+        return held.getsockname()[1]
+
+    def launch(self, client: str, order: Message) -> None:
+        """Start ranks; what cannot be started is told, and nothing of it is left."""
+        label, number = str(order["host"]), str(order["id"])
+        answer = {"ev": "launched", "id": number, "host": label}
+        entry = self._fleet.entry(label)
+        if entry is None:
+            self._tell(client, {**answer, "error": f"there is no host {label} here"})
+            return
+        gang = Gang(number, client, entry, self._make_logs(order))
+        self._gangs[number, label] = gang
+        try:
+            self._start(gang, order)
+        except (OSError, ValueError) as error:
+            self._tell(client, {**answer, "error": str(error)})
+            self._kill(gang)
+            return
+        pids = {str(rank): child.pid for rank, child in gang.running.items()}
+        self._tell(client, {**answer, "pids": pids, "logs": str(gang.logs.folder)})
+
+    def _make_logs(self, order: Message) -> RankLogs:
+        base = Path(order["log_dir"]) if order["log_dir"] else self._run / RANK_FOLDER
+        return RankLogs(base / order["folder"], int(order["attempt"]), order["filters"])
+
+    def halt(self, _client: str, order: Message) -> None:
+        """End the ranks of a gang: a signal first, and after a while the one that cannot be ignored."""
+        for gang in self._find(str(order["id"])):
+            gang.halted = True
+            _signal_groups(gang, signal.Signals[order["signal"]])
+            loop = asyncio.get_running_loop()
+            loop.call_later(float(order["grace_s"]), self._kill, gang)
+
+    def report(self, client: str, order: Message) -> None:
+        """Say once more what became of ranks: the client was away and may have missed it."""
+        for gang in self._find(str(order["id"])):
+            for message in gang.ended:
+                self._tell(client, message)
+
+    def _find(self, number: str) -> list[Gang]:
+        return [gang for (known, _), gang in self._gangs.items() if known == number]
+
+    # Clients come and go
+
+    def saw_client(self, client: str) -> None:
+        """A client is there, perhaps again."""
+        if handle := self._waiting.pop(client, None):
+            handle.cancel()
+
+    def lost_client(self, client: str, *, patience_s: float) -> None:
+        """A client is gone; its ranks end unless it comes back."""
+        if client in self._ports or any(gang.client == client for gang in self._gangs.values()):
+            loop = asyncio.get_running_loop()
+            self._waiting[client] = loop.call_later(patience_s, self._end_client, client)
+
+    def _end_client(self, client: str) -> None:
+        self._waiting.pop(client, None)
+        for gang in [gang for gang in self._gangs.values() if gang.client == client]:
+            self._kill(gang, signal.SIGTERM)
+            self._forget(gang)
+        self._release(client)
+
+    def _release(self, client: str) -> None:
+        for held in self._ports.pop(client, ()):
+            held.close()
+
+    # Starting
+
+    def _start(self, gang: Gang, order: Message) -> None:
+        cwd = order["cwd"] or self._fleet.cwd
+        if not os.path.isdir(cwd):
+            raise ValueError(f"the folder {cwd} is not on host {gang.entry.label}")
+        gang.logs.make(int(rank["local"]) for rank in order["ranks"])
+        base = {**own_environment(self._fleet.host_env(gang.entry)), **order["env"]}
+        base[GANG_ENV] = gang.number
+        if len(order["ranks"]) > 1:
+            base.setdefault("OMP_NUM_THREADS", "1")
+        base.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1")
+        for rank in order["ranks"]:
+            self._start_rank(gang, rank, order, base, cwd)
+
+    def _start_rank(
+        self, gang: Gang, rank: Message, order: Message, base: Mapping[str, str], cwd: str
+    ) -> None:
+        number, local = int(rank["rank"]), int(rank["local"])
+        env = {**base, **rank["env"]}
+        env["TORCHELASTIC_ERROR_FILE"] = str(gang.logs.error_path(local)) if order["errors"] else ""
+        if order["virtual"]:
+            env.update(virtual_rank(local, env))
+        cpus = find_cpus(order["numa"], local, env)
+        argv = list(order["argv"])
+        python = env.get("PYTHON_EXEC") or sys.executable
+        argv = [python if word is None else str(word) for word in argv]
+        streams = read_streams(rank)
+        outputs = self._make_outputs(gang, rank, streams)
+        child = Child("rank", gang.entry.label, 0, rank=str(number), client=gang.client)
+        child.on_exit = lambda status: self._rank_ended(gang, rank, child, outputs, status)
+        files = {
+            name: str(gang.logs.path(local, name)) if stream.file else os.devnull
+            for name, stream in streams.items()
+            if not stream.piped
+        }
+
+        def run(_fd: int) -> int:
+            os.setsid()
+            if cpus:
+                os.sched_setaffinity(0, cpus)
+            _redirect(files)
+            return children.execute(argv, env)
+
+        self._fleet.fork(child, run, outputs, env=env, cwd=cwd)
+        gang.running[number] = child
+
+    def _make_outputs(
+        self, gang: Gang, rank: Message, streams: Mapping[str, Stream]
+    ) -> tuple[Output, Output]:
+        number, local = int(rank["rank"]), int(rank["local"])
+        head = {"ev": "out", "host": gang.entry.label, "rank": str(number), "kind": "rank"}
+
+        def take(name: str) -> Callable[[list[str]], None]:
+            def out(lines: list[str]) -> None:
+                gang.entry.log.write(f"[{number}] ", lines)
+                if streams[name].file:
+                    gang.logs.filter(name, str(rank["prefix"]), lines)
+                self._tell(gang.client, {**head, "stream": name, "lines": lines})
+
+            return out
+
+        tees: dict[str, Tee] = {}
+        for name, stream in streams.items():
+            written = stream.file and stream.piped
+            tees[name] = Tee(gang.logs.path(local, name) if written else None, take(name))
+        gang.tees[number] = tees
+        return Output(tees["out"]), Output(tees["err"])
+
+    # Ending
+
+    def _rank_ended(
+        self, gang: Gang, rank: Message, child: Child, outputs: tuple[Output, Output], status: int
+    ) -> None:
+        for output in outputs:
+            output.drain()
+        number, local = int(rank["rank"]), int(rank["local"])
+        gang.running.pop(number, None)
+        code = children.decode_status(status)
+        message = {
+            "ev": "rank-exit",
+            "id": gang.number,
+            "host": gang.entry.label,
+            "rank": number,
+            "local": local,
+            "pid": child.pid,
+            "code": code,
+            "at": time.time(),
+            "halted": gang.halted,
+            "error": gang.logs.error(local) if code else "",
+            "tail": self._tail(gang, number, local) if code else [],
+        }
+        gang.ended.append(message)
+        if code == -signal.SIGTERM and not gang.halted:
+            # A scheduler that ends a job tells all its processes at once: the keeper may hear it last.
+            asyncio.get_running_loop().call_later(KILL_RACE_S, self._tell, gang.client, message)
+        else:
+            self._tell(gang.client, message)
+        if not gang.running:
+            self._finish(gang)
+
+    def _tail(self, gang: Gang, number: int, local: int) -> list[str]:
+        """The last lines of a rank: what it said about its end is on standard error, if anywhere."""
+        for name in ("err", "out"):
+            lines = list(gang.tees[number][name].tail) or read_tail(gang.logs.path(local, name))
+            if lines:
+                return lines
+        return []
+
+    def _finish(self, gang: Gang) -> None:
+        """All ranks of an attempt have ended; what they left behind goes, too."""
+        gang.logs.close()
+        loop = asyncio.get_running_loop()
+        loop.call_later(SWEEP_S, self._sweep, gang.number)
+
+    def _sweep(self, number: str) -> None:
+        if left := left_behind(number):
+            self._fleet.end_pids(left)
+
+    def _kill(self, gang: Gang, number: signal.Signals = signal.SIGKILL) -> None:
+        if gang.running:
+            gang.halted = True
+            _signal_groups(gang, number)
+            self._fleet.end(gang.running.values())
+
+    def _forget(self, gang: Gang) -> None:
+        self._gangs.pop((gang.number, gang.entry.label), None)
+
+    def done(self, client: str, order: Message) -> None:
+        """The client has all it wants to know of a run."""
+        for gang in self._find(str(order["id"])):
+            self._kill(gang)
+            self._forget(gang)
+        self._release(client)
+
+
+def _signal_groups(gang: Gang, number: signal.Signals) -> None:
+    """Signal every rank, and what it started in its own group."""
+    for child in gang.running.values():
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(child.pid, number)
+
+
+def _redirect(files: Mapping[str, str]) -> None:
+    """Send streams of this very process to files."""
+    for name, path in files.items():
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+        os.dup2(fd, {"out": 1, "err": 2}[name])
+        os.close(fd)
+
+
+def own_environment(env: Mapping[str, str]) -> dict[str, str]:
+    """An environment without what only the keeper needs: the way to import itself."""
+    kept = dict(env)
+    here = str(Path(serve.__file__).parents[2])
+    paths = kept.get("PYTHONPATH", "").split(os.pathsep)
+    if paths[0] == here:
+        kept["PYTHONPATH"] = os.pathsep.join(paths[1:])
+        if not kept["PYTHONPATH"]:
+            del kept["PYTHONPATH"]
+    return kept
+
+
+def virtual_rank(local: int, env: Mapping[str, str]) -> dict[str, str]:
+    """Let a rank see one device only, as its first."""
+    visible = env.get("CUDA_VISIBLE_DEVICES")
+    names = [str(local)] if visible is None else visible.split(",")
+    if visible is not None and local >= len(names):
+        raise ValueError(f"local rank {local} has no device: CUDA_VISIBLE_DEVICES={visible}")
+    mine = names[0] if visible is None else names[local]
+    return {"LOCAL_RANK": "0", "CUDA_VISIBLE_DEVICES": mine.strip()}
+
+
+def find_cpus(mode: str | None, local: int, env: Mapping[str, str]) -> set[int]:
+    """The CPUs that a rank is bound to; none when it may run anywhere."""
+    if not mode:
+        return set()
+    return affinity.cpus_for(mode, local, allowed=os.sched_getaffinity(0), env=env)
+
+
+def left_behind(number: str) -> list[int]:
+    """Processes below this one that an ended gang has started."""
+    mark = f"{GANG_ENV}={number}".encode()
+    found: list[int] = []
+    for pid in children.tree([os.getpid()]):
+        try:
+            with open(f"/proc/{pid}/environ", "rb") as file:
+                if mark in file.read().split(b"\0"):
+                    found.append(pid)
+        except OSError:
+            continue
+    return found
