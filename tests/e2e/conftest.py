@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from programs import Client, end_everything
+from programs import Client, end_everything, wait_until
+from ranks import Runner, ranks_of
 
 
 @pytest.fixture
@@ -23,3 +24,10 @@ def client(tmp_path: Path) -> Iterator[Client]:
         end_everything(made)
     finally:
         del os.environ["MILKWEED_HOME"]
+
+
+@pytest.fixture
+def runner(client: Client) -> Iterator[Runner]:
+    """A runner whose ranks are all gone at the end."""
+    yield Runner(client)
+    wait_until(lambda: not ranks_of(client), 15)

@@ -44,8 +44,8 @@ class Program:
 
         return parse(self.command, os.environ)
 
-    def run(self, backend: Backend, held: Held) -> None:
-        """Run it to its end on hosts that were asked for."""
+    def run(self, backend: Backend, held: Held, *, cwd: str | None = None) -> None:
+        """Run it to its end on hosts that were asked for; `cwd` is another folder than its own."""
         from ..spmd.crew import Target, choose_mesh
         from ..spmd.run import run
 
@@ -64,6 +64,6 @@ class Program:
             launch,
             wrapper=self.wrapper,
             env=self.env,
-            cwd=self.cwd,
+            cwd=cwd or self.cwd,
             events=held.events,
         )

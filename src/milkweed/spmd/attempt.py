@@ -98,7 +98,7 @@ class Attempt:
         except (Interrupted, KeyboardInterrupt) as stop:
             self._halt(stop.name if isinstance(stop, Interrupted) else "SIGINT")
             raise
-        except BaseException:
+        except BaseException:  # whatever it is, no rank may stay
             self._halt("SIGTERM")
             raise
         finally:
@@ -147,10 +147,13 @@ class Attempt:
     def _make_order(self) -> dict[str, Any]:
         launch = self._launch
         run_id = launch.run_id.replace("/", "_")
+        wrapper = self._settings.wrapper
+        # A wrapper brings an environment, and with it the Python that is meant.
+        python = "python" if wrapper and "PYTHON_EXEC" not in self._settings.env else None
         return {
             "op": "launch",
             "id": self._number,
-            "argv": make_command(launch, self._settings.wrapper),
+            "argv": make_command(launch, wrapper, python=python),
             "env": dict(self._settings.env),
             "cwd": self._settings.cwd,
             "log_dir": launch.log_dir if launch.keeps_logs else None,
@@ -208,7 +211,7 @@ class Attempt:
                 self._failures.append(message)
 
     def _saw_lost(self, message: Message) -> None:
-        if message["host"] in self._crew.target.labels and self._takes_part(message["host"]):
+        if self._crew.target.has(message["host"]) and self._takes_part(message["host"]):
             self._running.difference_update(self._ranks.get(message["host"], ()))
             raise _Lost(str(message["host"]), str(message["reason"]))
 
@@ -232,8 +235,7 @@ class Attempt:
 
     def _may_grow(self, gathering: Gathering) -> bool:
         """Whether more hosts are there than take part, and may."""
-        wanted = min(self._launch.max_nodes, len(self._crew.target.labels))
-        if len(gathering.groups) >= wanted:
+        if len(gathering.groups) >= self._launch.max_nodes:
             return False
         self._crew.look()
         return len(self._crew.present) > len(gathering.groups)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import queue
 import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,8 +38,8 @@ RETRY_S = 0.5
 LOOK_EVERY_S = 3.0
 POLL_S = 0.02
 SLOWEST_POLL_S = 2.0
-START_GRACE_S = 2.0
-"""How long a fixed number of hosts waits for the first ones, when others are there already."""
+LOST_PATIENCE_S = 10.0
+"""How long a host that was lost before the program began may take to be back."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,9 +53,16 @@ class Target:
 
     @property
     def labels(self) -> list[str]:
-        """The mesh's hosts, in order."""
-        found = [label for label in self.spec.labels if label.rpartition("/")[0] == self.mesh]
-        return sorted(found, key=natural_key)
+        """The mesh's hosts as they were asked for, in order."""
+        return self.pick(self.spec.labels)
+
+    def pick(self, labels: Iterable[str]) -> list[str]:
+        """Those of the hosts that belong to the mesh, in order."""
+        return sorted((label for label in labels if self.has(label)), key=natural_key)
+
+    def has(self, label: str) -> bool:
+        """Whether a host belongs to the mesh."""
+        return label.rpartition("/")[0] == self.mesh
 
 
 def choose_mesh(spec: JobSpec, word: str | None) -> str:
@@ -154,17 +162,25 @@ class Crew:
     # Who is there
 
     @property
+    def labels(self) -> list[str]:
+        """The mesh's hosts, in order; a job that was made larger meanwhile has more than were asked for."""
+        return self.target.pick({*self.target.labels, *self._answering()})
+
+    def _answering(self) -> set[str]:
+        return {label for session in self._presence.sessions for label in session.labels}
+
+    @property
     def present(self) -> list[str]:
         """The mesh's hosts that answer, in order."""
-        there = {label for session in self._presence.sessions for label in session.labels}
+        there = self._answering()
         with self._lock:
-            return [label for label in self.target.labels if label in there - set(self._lost)]
+            return self.target.pick(there - set(self._lost))
 
     @property
     def lost(self) -> Mapping[str, str]:
         """The mesh's hosts that are lost, and why."""
         with self._lock:
-            return {label: why for label, why in self._lost.items() if label in self.target.labels}
+            return {label: why for label, why in self._lost.items() if self.target.has(label)}
 
     def address(self, label: str, among: Sequence[str]) -> str:
         """How ranks of the hosts `among` reach a host: by name, or as their own machine."""
@@ -238,11 +254,11 @@ class Crew:
 
     def _are_chosen(self, present: Sequence[str], most: int) -> bool:
         """Whether those who are there are those one would choose: the first ones that can be had."""
-        wanted = [label for label in self.target.labels if label not in self.lost][:most]
+        wanted = [label for label in self.labels if label not in self.lost][:most]
         return len(present) >= most and list(present[:most]) == wanted
 
     def _may_grow(self, present: Sequence[str]) -> bool:
-        return len(present) + len(self.lost) < len(self.target.labels)
+        return len(present) + len(self.lost) < len(self.labels)
 
     def _pause(self, pause_s: float) -> None:
         """Sleep; a person who wants to stop it is heard."""
@@ -264,7 +280,11 @@ class Crew:
             self.inbox.put(message)
 
     def _check(self, least: int, progress: Progress, timeout_s: float, seen: str) -> None:
+        """Raise when it makes no sense to wait any longer; a queue is waited for, a lost host is not."""
         lost = self.lost
+        if lost and math.isinf(timeout_s) and len(self.labels) - len(lost) < least:
+            self.revive()
+            timeout_s = LOST_PATIENCE_S
         if progress.waited_s >= timeout_s:
             if lost:
                 label, why = next(iter(lost.items()))

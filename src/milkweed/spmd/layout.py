@@ -87,9 +87,10 @@ def make_environment(launch: Launch, all_: Gathering, group: Group, local: int) 
     }
 
 
-def make_command(launch: Launch, wrapper: Sequence[str] = ()) -> list[str | None]:
+def make_command(
+    launch: Launch, wrapper: Sequence[str] = (), *, python: str | None = None
+) -> list[str | None]:
     """The command of every rank; None stands for the host's own Python."""
-    python = "python" if wrapper else None
     words: list[str | None] = [*wrapper]
     if launch.form == "command":
         return [*words, launch.script, *launch.args]
@@ -129,7 +130,7 @@ def _make_streams(launch: Launch, local: int) -> dict[str, dict[str, bool]]:
     visible = launch.local_ranks_filter is None or local in launch.local_ranks_filter
     for name, (redirected, teed) in launch.streams(local).items():
         files[name] = (redirected or teed) and launch.keeps_logs
-        shown[name] = visible and (teed or not redirected)
+        shown[name] = not launch.keeps_logs or (visible and (teed or not redirected))
     return {"files": files, "shown": shown}
 
 

@@ -131,7 +131,7 @@ class _Run:
         last_call_s = launch.last_call_timeout_s
         return self._crew.gather(
             launch.min_nodes,
-            min(launch.max_nodes, len(self._crew.target.labels)),
+            launch.max_nodes,
             timeout_s=patience_s,
             last_call_s=LAST_CALL_S if last_call_s is None else last_call_s,
         )

@@ -141,7 +141,6 @@ def _check_known(scheduler: Any, known: Collection[str]) -> None:
     names = {"local_cwd", *known}
     raise UnknownBackendError(
         f"scheduler: there is none called {scheduler!r}",
-        seen=f"there are: {', '.join(sorted(names))}",
         hint=f"{suggest(str(scheduler), names)}\n"
         f"a package can bring more backends, by entry points of the group {GROUP}",
     )

@@ -260,7 +260,7 @@ def _list_xpus(env: Mapping[str, str], root: Path) -> list[bool]:
 
     A card is as many devices as it has tiles, unless the variables say that it is one.
     """
-    nodes = [node for node in root.glob("sys/class/drm/renderD*") if _is_xpu(node, root)]
+    nodes = [node for node in root.glob("sys/class/drm/render*") if _is_xpu(node, root)]
     places = {(node / "device").resolve() for node in nodes}
     whole = env.get("ZE_FLAT_DEVICE_HIERARCHY") == "COMPOSITE"
     cards = [place for place in places if place.name != INTEGRATED_AT]

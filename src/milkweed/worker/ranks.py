@@ -9,7 +9,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -176,18 +176,26 @@ class Gangs:
         if len(order["ranks"]) > 1:
             base.setdefault("OMP_NUM_THREADS", "1")
         base.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1")
+        locals_ = [int(rank["local"]) for rank in order["ranks"]]
+        cpus_of = find_cpus(order["numa"], locals_, base)
         for rank in order["ranks"]:
-            self._start_rank(gang, rank, order, base, cwd)
+            self._start_rank(gang, rank, order, base, cpus_of, cwd)
 
-    def _start_rank(
-        self, gang: Gang, rank: Message, order: Message, base: Mapping[str, str], cwd: str
+    def _start_rank(  # noqa: PLR0917  all of one order
+        self,
+        gang: Gang,
+        rank: Message,
+        order: Message,
+        base: Mapping[str, str],
+        cpus_of: Mapping[int, set[int]],
+        cwd: str,
     ) -> None:
         number, local = int(rank["rank"]), int(rank["local"])
         env = {**base, **rank["env"]}
         env["TORCHELASTIC_ERROR_FILE"] = str(gang.logs.error_path(local)) if order["errors"] else ""
         if order["virtual"]:
             env.update(virtual_rank(local, env))
-        cpus = find_cpus(order["numa"], local, env)
+        cpus = cpus_of[local] if cpus_of else set[int]()
         argv = list(order["argv"])
         python = env.get("PYTHON_EXEC") or sys.executable
         argv = [python if word is None else str(word) for word in argv]
@@ -337,11 +345,18 @@ def virtual_rank(local: int, env: Mapping[str, str]) -> dict[str, str]:
     return {"LOCAL_RANK": "0", "CUDA_VISIBLE_DEVICES": mine.strip()}
 
 
-def find_cpus(mode: str | None, local: int, env: Mapping[str, str]) -> set[int]:
-    """The CPUs that a rank is bound to; none when it may run anywhere."""
+def find_cpus(
+    mode: str | None, locals_: Sequence[int], env: Mapping[str, str]
+) -> dict[int, set[int]]:
+    """The CPUs that ranks are bound to; none when they may run anywhere."""
     if not mode:
-        return set()
-    return affinity.cpus_for(mode, local, allowed=os.sched_getaffinity(0), env=env)
+        return {}
+    allowed = os.sched_getaffinity(0)
+    addresses = affinity.gpu_addresses(env)
+    return {
+        local: affinity.cpus_for(mode, local, allowed=allowed, env=env, addresses=addresses)
+        for local in locals_
+    }
 
 
 def left_behind(number: str) -> list[int]:

@@ -20,19 +20,19 @@ class TorchrunCommand(PlainCommand):
 
 def torchrun(ctx: typer.Context) -> None:
     """Run a torchrun program on the hosts of a job; takes torchrun's own options."""
-    words: tuple[str, ...] = ctx.meta["milkweed.words"]
-    if {"-h", "--help"} & set(words[:1]):
-        from ...spmd.arguments import render_help
-
-        typer.echo(render_help())
-        return
     import os
 
+    from ...spmd.arguments import HelpAsked, render_help
     from ...spmd.launch import parse
     from ..choose import choose
     from .run import ensure_applied
 
-    launch = parse(words, os.environ)
+    words: tuple[str, ...] = ctx.meta["milkweed.words"]
+    try:
+        launch = parse(words, os.environ)
+    except HelpAsked:
+        typer.echo(render_help())
+        return
     chosen = choose(launch.job)
     job = ensure_applied(chosen, None)
     job.torchrun(words, cached_path=chosen.file.path)

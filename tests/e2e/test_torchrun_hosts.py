@@ -1,0 +1,127 @@
+"""`milkweed torchrun` and its hosts: fewer and more of them, several runs, what cannot be done."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from programs import Client, finish, wait_until
+from ranks import Runner, ranks_of, server_of
+
+pytestmark = pytest.mark.e2e
+
+
+def test_fewer_hosts_and_more_again(runner: Runner) -> None:
+    """With --nnodes 1:2 a lost host is done without, and taken in again when it is back."""
+    runner.script("""
+        restarts = os.environ["TORCHELASTIC_RESTART_COUNT"]
+        print("world", os.environ["WORLD_SIZE"], "restarts", restarts, flush=True)
+        while not os.path.exists("stop"):
+            time.sleep(0.05)
+    """)
+    program = runner.start(
+        "--nnodes 1:2 --nproc-per-node 1 --rdzv-conf last_call_timeout=1 train.py"
+    )
+    wait_until(lambda: len(ranks_of(runner.client)) == 2)
+    os.kill(server_of(runner.client, "trainers/1"), signal.SIGKILL)
+    time.sleep(8)
+    (runner.folder / "stop").touch()
+    out, err = finish(program)
+    assert program.returncode == 0, err
+    worlds = re.findall(r"world (\d)", out)
+    assert worlds[0] == "2"
+    assert "1" in worlds
+    assert worlds[-2:] == ["2", "2"]
+    assert "restarts 0" in out
+    assert "restarts 1" not in out
+    assert "host trainers/1 is lost" in err
+    assert "going on with 1 hosts" in err
+    assert "more hosts are there" in err
+
+
+def test_a_lost_host_of_a_fixed_number_is_an_error(runner: Runner) -> None:
+    """Without a range and without restarts the run ends, and names the host."""
+    runner.script("time.sleep(60)")
+    program = runner.start("--nnodes 2 train.py")
+    wait_until(lambda: len(ranks_of(runner.client)) == 2)
+    os.kill(server_of(runner.client, "trainers/0"), signal.SIGKILL)
+    _out, err = finish(program)
+    assert program.returncode == 1
+    assert "host trainers/0 was lost while ranks ran there" in err
+    assert "ended by SIGKILL" in err
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("--nnodes 3 train.py", "--nnodes asks for 3 hosts, and mesh 'trainers' has 2"),
+        ("--nnodes 2", "required"),
+        ("--rdzv-backend etcd train.py", "rdzv"),
+        ("--nproc-per-node gpu train.py", "GPU"),
+        ("--nproc-per-node zwei train.py", "zwei"),
+        ("--mesh nobody train.py", "has no mesh 'nobody'"),
+        ("--numa-binding node train.py", "GPU"),
+    ],
+)
+def test_what_cannot_be_done_is_said(runner: Runner, line: str, words: str) -> None:
+    """Nothing is dropped silently, and nothing takes the script for something else."""
+    runner.script("print('ran')")
+    out, err = runner.run(line, code=1)
+    assert words in err
+    assert "ran" not in out
+
+
+def test_a_second_run_on_live_hosts(runner: Runner) -> None:
+    """Runs follow each other on the same hosts; output of all of them is in the hosts' logs."""
+    runner.script("print('run', sys.argv[1])")
+    for number in range(3):
+        runner.run(f"--nnodes 2 train.py {number}")
+    command = [sys.executable, "-m", "milkweed", "logs", "--host", "trainers/1"]
+    done = subprocess.run(
+        command,
+        cwd=runner.folder,
+        env=runner.client.env,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    found = [line for line in done.stdout.splitlines() if "run" in line]
+    assert [line.rpartition(" ")[2] for line in found] == ["0", "1", "2"]
+
+
+def test_as_a_method_of_a_job(client: Client) -> None:
+    """Any job can run a torchrun program; a failure is an error with its facts."""
+    (client.folder / "train.py").write_text(
+        "import os, sys\nsys.exit(int(os.environ['RANK']) * 3)\n"
+    )
+    out = client.run("""
+        from milkweed.errors import RanksFailedError
+        job = ProcessJob({"a": 1, "b": 2})
+        try:
+            job.torchrun(["--nnodes", "2", "train.py"], mesh="b", cached_path=None)
+        except RanksFailedError as error:
+            print("failed", error.rank, error.host, error.exit_code)
+    """)
+    assert "failed 1 b/1 3" in out
+
+
+def test_variables_for_ranks(runner: Runner) -> None:
+    """--set-env gives variables; those of torchrun itself are handed on from the person's shell."""
+    runner.script("print(os.environ['MODE'], os.environ['OMP_NUM_THREADS'])")
+    out, _err = runner.run("--nproc-per-node 2 --set-env MODE=x train.py", OMP_NUM_THREADS="5")
+    assert set(out.splitlines()) == {"[default0]:x 5", "[default1]:x 5"}
+
+
+def test_the_engine_is_not_needed(runner: Runner) -> None:
+    """Neither the client nor a rank imports the engine."""
+    runner.script(
+        "print(sorted(name for name in sys.modules if 'monarch' in name or 'milkweed' in name))"
+    )
+    out, _err = runner.run("train.py")
+    assert out == "[default0]:[]\n"
