@@ -10,7 +10,8 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-LAB = "~/.cache/milkweed-lab/torch-2.13.0/bin/python"
+from spmd.oracle import find_venv
+
 Env = Mapping[str, str]
 
 PROGRAM = r"""
@@ -76,7 +77,7 @@ class Reference:
 
 def find_python() -> str | None:
     """The Python that has torch, or None."""
-    python = os.path.expanduser(os.environ.get("MILKWEED_TORCH", LAB))
+    python = str(find_venv() / "bin/python")
     return python if os.access(python, os.X_OK) else None
 
 

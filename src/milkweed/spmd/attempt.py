@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import enum
+import json
 import queue
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -154,6 +155,7 @@ class Attempt:
             "op": "launch",
             "id": self._number,
             "argv": make_command(launch, wrapper, python=python),
+            "fixed": len(wrapper) + 1,
             "env": dict(self._settings.env),
             "cwd": self._settings.cwd,
             "log_dir": launch.log_dir if launch.keeps_logs else None,
@@ -172,6 +174,8 @@ class Attempt:
         for message in self._messages():
             if message and message["ev"] == word and message["id"] == self._number:
                 if error := message.get("error"):
+                    # It has ended what it started: nothing more will be heard of these ranks.
+                    self._running.difference_update(self._ranks.get(message["host"], ()))
                     raise SpecError(f"host {message['host']} cannot start ranks: {error}")
                 answers[message["host"]] = message
             if set(hosts) <= set(answers):
@@ -241,7 +245,7 @@ class Attempt:
         return len(self._crew.present) > len(gathering.groups)
 
     def _make_failure(self, size: int) -> Outcome:
-        order = sorted(self._failures, key=lambda f: (f["halted"], f["at"]))
+        order = sorted(self._failures, key=_when)
         return Outcome(ending=Ending.FAILED, failures=tuple(order), size=size)
 
     # Ending
@@ -276,6 +280,24 @@ class Attempt:
                 continue
             except Interrupted:
                 raise KeyboardInterrupt from None
+
+
+def _when(failure: Message) -> tuple[bool, int, bool, float]:
+    """When a rank failed, in whole seconds: as its error file says, else when it ended.
+
+    A rank that was ended for another's failure may have recorded the exception that led to it; one that did
+    not comes after all others, whatever its host's clock says.
+    """
+    try:
+        told: Any = json.loads(failure["error"])
+        return (
+            False,
+            int(told["message"]["extraInfo"]["timestamp"]),
+            failure["halted"],
+            failure["at"],
+        )
+    except (ValueError, KeyError, TypeError):
+        return failure["halted"], int(failure["at"]), failure["halted"], failure["at"]
 
 
 class _Lost(Exception):  # noqa: N818  it is passed on as an outcome

@@ -48,6 +48,18 @@ def read_error(text: str) -> str:
     return f"{found.get('message', '')}\n{trace}".strip()
 
 
+def copy_error(failure: Message, path: str) -> None:
+    """Give what a rank recorded to whoever started this program, with its exit code, as torchrun does."""
+    try:
+        told: Any = json.loads(failure["error"])
+        if isinstance(told["message"], dict):
+            told["message"]["errorCode"] = failure["code"]
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump(told, file)
+    except (OSError, ValueError, KeyError, TypeError):
+        return
+
+
 def make_report(outcome: Outcome, *, restarts: int) -> RanksFailedError:
     """The error for a run that failed for good."""
     first = outcome.failures[0]

@@ -17,8 +17,9 @@ from .console import Console, EventLog, say
 from .crew import Crew, Interrupted, Target
 from .launch import Launch
 from .layout import PREFIX, PREFIX_ENV, make_prefix, passed_on
-from .report import describe_end, make_report
+from .report import copy_error, describe_end, make_report
 
+ERROR_FILE_ENV = "TORCHELASTIC_ERROR_FILE"
 JOIN_TIMEOUT_S = 600.0
 LAST_CALL_S = 30.0
 RESTART_RACE_S = 1.0
@@ -162,6 +163,8 @@ class _Run:
             self._tell("ranks restart", f"{words}; restart {self._count()}")
             return
         self._note("ranks failed", describe_end(outcome.failures[0]))
+        if path := os.environ.get(ERROR_FILE_ENV):
+            copy_error(outcome.failures[0], path)
         raise make_report(outcome, restarts=self._restarts)
 
     def _go_on_without(self, outcome: Outcome) -> None:

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from string import Template
 from typing import Any
 
 from . import affinity, children, devices, serve
@@ -120,7 +121,8 @@ class Gangs:
         self._tell(client, {**answer, "pids": pids, "logs": str(gang.logs.folder)})
 
     def _make_logs(self, order: Message) -> RankLogs:
-        base = Path(order["log_dir"]) if order["log_dir"] else self._run / RANK_FOLDER
+        cwd = order["cwd"] or self._fleet.cwd
+        base = Path(cwd, order["log_dir"]) if order["log_dir"] else self._run / RANK_FOLDER
         return RankLogs(base / order["folder"], int(order["attempt"]), order["filters"])
 
     def halt(self, _client: str, order: Message) -> None:
@@ -199,6 +201,8 @@ class Gangs:
         argv = list(order["argv"])
         python = env.get("PYTHON_EXEC") or sys.executable
         argv = [python if word is None else str(word) for word in argv]
+        fixed = int(order.get("fixed", len(argv)))
+        argv[fixed:] = [Template(word).safe_substitute(local_rank=local) for word in argv[fixed:]]
         streams = read_streams(rank)
         outputs = self._make_outputs(gang, rank, streams)
         child = Child("rank", gang.entry.label, 0, rank=str(number), client=gang.client)
@@ -326,6 +330,7 @@ def _redirect(files: Mapping[str, str]) -> None:
 def own_environment(env: Mapping[str, str]) -> dict[str, str]:
     """An environment without what only the keeper needs: the way to import itself."""
     kept = dict(env)
+    kept.pop("MONARCH_SKIP_TRITON_DEEPBIND", None)
     here = str(Path(serve.__file__).parents[2])
     paths = kept.get("PYTHONPATH", "").split(os.pathsep)
     if paths[0] == here:

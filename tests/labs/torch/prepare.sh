@@ -40,7 +40,7 @@ has_torch() {
 
 torch() { # scripts name the folder they are in, so they are told its later name
   local new=$VENV.new f
-  "$PY" -m venv --clear "$new"
+  "$PY" -m venv --clear --prompt "torch $TORCH_VERSION" "$new"
   TMPDIR=$new pip "$new" install --no-cache-dir "torch==$TORCH_VERSION" numpy
   grep -lIF "$new" "$new"/bin/* | while read -r f; do sed -i "s|$new|$VENV|g" "$f"; done
   has_torch "$new"
