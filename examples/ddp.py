@@ -1,7 +1,7 @@
 """Train a small model with DistributedDataParallel on CPUs; the same under torchrun and under milkweed.
 
-    torchrun --standalone --nproc-per-node 4 examples/ddp.py
-    milkweed torchrun --nnodes 2 --nproc-per-node 2 examples/ddp.py
+torchrun --standalone --nproc-per-node 4 examples/ddp.py
+milkweed torchrun --nnodes 2 --nproc-per-node 2 examples/ddp.py
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ def test_one_host_is_the_default_and_that_is_said(runner: Runner) -> None:
     runner.script("print('world', os.environ['WORLD_SIZE'])")
     out, err = runner.run("train.py")
     assert out == "[default0]:world 1\n"
-    assert "1 of the 2 hosts of trainers take part (--nnodes)" in err
+    assert "1 of the 2 hosts of trainers takes part (--nnodes)" in err
 
 
 def test_the_first_failure_is_reported(runner: Runner) -> None:

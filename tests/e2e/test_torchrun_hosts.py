@@ -61,7 +61,6 @@ def test_a_lost_host_of_a_fixed_number_is_an_error(runner: Runner) -> None:
     ("line", "words"),
     [
         ("--nnodes 3 train.py", "--nnodes asks for 3 hosts, and mesh 'trainers' has 2"),
-        ("--nnodes 2", "required"),
         ("--rdzv-backend etcd train.py", "rdzv"),
         ("--nproc-per-node gpu train.py", "GPU"),
         ("--nproc-per-node zwei train.py", "zwei"),
@@ -75,6 +74,13 @@ def test_what_cannot_be_done_is_said(runner: Runner, line: str, words: str) -> N
     out, err = runner.run(line, code=1)
     assert words in err
     assert "ran" not in out
+
+
+def test_a_command_line_that_cannot_be_read(runner: Runner) -> None:
+    """It is refused as torchrun does, before anything is asked for."""
+    _out, err = runner.run("--nnodes 2", code=2)
+    assert "required" in err
+    assert not runner.client.home.exists()
 
 
 def test_a_second_run_on_live_hosts(runner: Runner) -> None:

@@ -17,11 +17,11 @@ from typing import Any
 import pytest
 from cryptography import x509
 
+from milkweed.backends.credentials import ensure_authority, ensure_client
 from milkweed.backends.slurm import admission, script
 from milkweed.backends.slurm.admission import GRACE_S, admit, is_silent
 from milkweed.backends.slurm.places import Place, make_places
 from milkweed.backends.slurm.script import render_bridge, render_visit
-from milkweed.backends.slurm.start import ensure_authority, ensure_client
 from milkweed.errors import AccessError
 from milkweed.worker import enrol
 from unit.keepers import WAIT_S, FakeKeeper, free_ports, move_runs

@@ -15,13 +15,12 @@ from cryptography import x509
 
 from milkweed import pki
 from milkweed.backends.base import Request
+from milkweed.backends.credentials import ensure_authority, ensure_client
 from milkweed.backends.slurm import start as module
 from milkweed.backends.slurm.nodes import NodeRow
 from milkweed.backends.slurm.shape import Part, Shape, make_parts
 from milkweed.backends.slurm.start import (
     NAMES_PER_CERTIFICATE,
-    ensure_authority,
-    ensure_client,
     load_parts,
     make_start,
     save_part,

@@ -182,7 +182,7 @@ def test_help_shows_every_option_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every option is explained with dashes; spellings with underscores are left out."""
     monkeypatch.setenv("COLUMNS", "100")
     text = render_help()
-    assert text.startswith("usage: milkweed torchrun [options] SCRIPT [ARG ...]\n")
+    assert text.startswith("Usage: milkweed torchrun [options] SCRIPT [ARG ...]\n")
     for name in (*DEFAULTS, "help"):
         if not name.startswith("training_script"):
             assert f"--{name.replace('_', '-')}" in text

@@ -226,7 +226,7 @@ class JobTrait(ServiceMethods):
         self._run(Program(command=tuple(command), mesh=mesh), cached_path)
 
     def _run(self, program: Program, cached_path: str | os.PathLike[str] | None) -> None:
-        program.parse()  # what is wrong with it is said before hosts are asked for
+        program.check(self._backend(), self.spec)
         file = self._choose_file(cached_path)
         if self._ensure(file) and file is None:
             self._own()

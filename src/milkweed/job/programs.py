@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from ..backends.base import Backend
 from ..errors import NotAppliedError
+from ..spec import JobSpec
 from .held import Held
 
 if TYPE_CHECKING:
@@ -42,7 +43,17 @@ class Program:
         """Read the command; SpecError for what torchrun would refuse, and for what cannot be done."""
         from ..spmd.launch import parse
 
-        return parse(self.command, os.environ)
+        # Where a whole command line is wanted it begins with this word, so people write it here, too.
+        own = self.command[1:] if self.command[:1] == ("torchrun",) else self.command
+        return parse(own, os.environ)
+
+    def check(self, backend: Backend, spec: JobSpec) -> None:
+        """Say what is wrong with it before hosts are asked for."""
+        from ..spmd.crew import check_backend, check_size, choose_mesh
+
+        launch = self.parse()
+        check_backend(backend)
+        check_size(spec, choose_mesh(spec, self.mesh or launch.mesh), launch.min_nodes)
 
     def run(self, backend: Backend, held: Held, *, cwd: str | None = None) -> None:
         """Run it to its end on hosts that were asked for; `cwd` is another folder than its own."""

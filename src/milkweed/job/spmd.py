@@ -141,7 +141,7 @@ class SPMDJob(JobTrait):
         names = [mesh.name for mesh in self.spec.meshes]
         for number, role in enumerate(self._roles):
             mesh = str(role.get("name") or names[min(number, len(names) - 1)])
-            found[mesh] = _read_original(role, mesh)
+            found[mesh] = _read_original(role, mesh, found.get(mesh))
         return found
 
     def run_spmd(self, role: str | None = None) -> None:
@@ -159,10 +159,12 @@ class SPMDJob(JobTrait):
             program.run(self._backend(), self._require(), cwd=self._workspace)
 
 
-def _read_original(role: Mapping[str, Any], mesh: str) -> Program:
+def _read_original(role: Mapping[str, Any], mesh: str, known: Program | None) -> Program:
+    """Another program than the one that `serve()` was told; it starts in the same folder."""
     words = [*filter(None, [role.get("entrypoint")]), *role.get("args", ())]
     [found] = read_command(words).roles
-    return Program(command=found.command, mesh=mesh, wrapper=found.wrapper)
+    cwd = known.cwd if known else None
+    return Program(command=found.command, mesh=mesh, wrapper=found.wrapper, cwd=cwd)
 
 
 def _find_record(apply_id: str, scheduler: str) -> tuple[Record, StateFile]:

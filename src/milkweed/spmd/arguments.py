@@ -52,7 +52,7 @@ def parse_namespace(argv: Sequence[str], environ: Mapping[str, str]) -> argparse
 
 def render_help() -> str:
     """The help that `milkweed torchrun --help` shows."""
-    return make_parser({}).format_help()
+    return make_parser({}).format_help().replace("usage:", "Usage:", 1)
 
 
 def make_parser(environ: Mapping[str, str]) -> argparse.ArgumentParser:
@@ -298,7 +298,7 @@ _MEETING = (
     _Option("rdzv-backend", "NAME", "static or c10d; milkweed itself connects the hosts", "static"),
     _Option("rdzv-endpoint", "HOST:PORT", "with static: where rank 0 listens", ""),
     _Option("rdzv-id", "ID", "a name for the run", "none"),
-    _Option("rdzv-conf", "KEY=VALUE,...", "timeout, join_timeout and last_call_timeout count", ""),
+    _Option("rdzv-conf", "KEY=VALUE,…", "timeout, join_timeout and last_call_timeout count", ""),
     _Option(
         "master-addr",
         "HOST",

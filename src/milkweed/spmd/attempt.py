@@ -85,18 +85,21 @@ class Attempt:
         self._running: set[int] = set()
         self._failures: list[Message] = []
         self._ranks: dict[str, list[int]] = {}
+        self._hosts: Sequence[str] = ()
+        self._stop: Interrupted | None = None
+        """What wanted it to end while ranks were being ended anyway."""
 
     def run(self, hosts: Sequence[str]) -> Outcome:
         """Run the program on these hosts until it has ended, one way or another."""
-        self._crew.running = self._number
+        self._hosts = hosts
+        self._crew.begin(self._number)
         try:
-            gathering = self._prepare(hosts)
-            self._start(gathering)
-            outcome = self._watch(gathering)
-        except _Lost as lost:
-            self._halt("SIGTERM")
-            return Outcome(ending=Ending.LOST, host=lost.host, reason=lost.reason)
+            outcome = self._run(hosts)
         except (Interrupted, KeyboardInterrupt) as stop:
+            if (
+                self._stop is not None
+            ):  # they were being ended already, and more than one wants that
+                raise self._stop from stop
             self._halt(stop.name if isinstance(stop, Interrupted) else "SIGINT")
             raise
         except BaseException:  # whatever it is, no rank may stay
@@ -105,7 +108,25 @@ class Attempt:
         finally:
             for host in hosts:
                 self._crew.order(host, {"op": "done", "id": self._number})
+        if self._stop is not None:
+            raise self._stop
         return outcome
+
+    def _run(self, hosts: Sequence[str]) -> Outcome:
+        try:
+            self._check_there(hosts)
+            gathering = self._prepare(hosts)
+            self._start(gathering)
+            return self._watch(gathering)
+        except _Lost as lost:
+            self._halt("SIGTERM")
+            return Outcome(ending=Ending.LOST, host=lost.host, reason=lost.reason)
+
+    def _check_there(self, hosts: Sequence[str]) -> None:
+        """What was heard before the attempt is forgotten, but not that a host is gone."""
+        for host, reason in self._crew.lost.items():
+            if host in hosts:
+                raise _Lost(host, reason)
 
     # Starting
 
@@ -215,18 +236,15 @@ class Attempt:
                 self._failures.append(message)
 
     def _saw_lost(self, message: Message) -> None:
-        if self._crew.target.has(message["host"]) and self._takes_part(message["host"]):
+        if message["host"] in self._hosts:
             self._running.difference_update(self._ranks.get(message["host"], ()))
             raise _Lost(str(message["host"]), str(message["reason"]))
-
-    def _takes_part(self, host: str) -> bool:
-        return not self._ranks or host in self._ranks
 
     def _watch(self, gathering: Gathering) -> Outcome:
         looked_s = self._clock()
         for _message in self._messages():
             if self._failures:
-                self._settle()
+                self._halt("SIGTERM")
                 return self._make_failure(gathering.size)
             if not self._running:
                 return Outcome(ending=Ending.DONE, size=gathering.size)
@@ -249,10 +267,6 @@ class Attempt:
         return Outcome(ending=Ending.FAILED, failures=tuple(order), size=size)
 
     # Ending
-
-    def _settle(self) -> None:
-        """A rank has failed: end the others. A host that dies takes its ranks first: that is the better reason."""
-        self._halt("SIGTERM")
 
     def _halt(self, name: str) -> None:
         """End all ranks that are left, and wait until they are gone."""
@@ -278,7 +292,8 @@ class Attempt:
                         return
             except _Lost:
                 continue
-            except Interrupted:
+            except Interrupted as stop:
+                self._stop = stop
                 raise KeyboardInterrupt from None
 
 
@@ -296,7 +311,7 @@ def _when(failure: Message) -> tuple[bool, int, bool, float]:
             failure["halted"],
             failure["at"],
         )
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, OverflowError):
         return failure["halted"], int(failure["at"]), failure["halted"], failure["at"]
 
 

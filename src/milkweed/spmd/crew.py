@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..backends.base import Admits, Backend, Controls, Handle
+from ..backends.base import Admits, Backend, Connects, Controls, Handle
 from ..bell import bell
 from ..control import Session, parse_door
 from ..errors import (
@@ -79,6 +79,25 @@ def choose_mesh(spec: JobSpec, word: str | None) -> str:
     return word or names[0]
 
 
+def check_backend(backend: Backend) -> None:
+    """Ranks are started by keepers, and not all hosts have one."""
+    if not isinstance(backend, Controls) or isinstance(backend, Connects):
+        raise UnsupportedError(
+            f"{backend.name} hosts cannot run torchrun programs",
+            hint="ProcessJob gives hosts on this machine that can",
+        )
+
+
+def check_size(spec: JobSpec, mesh: str, least: int) -> None:
+    """More hosts than there are can never come, unless somebody else makes the job larger."""
+    hosts = spec.sizes[mesh]
+    if least > hosts:
+        raise SpecError(
+            f"--nnodes asks for {least} hosts, and mesh {mesh!r} has {hosts}",
+            hint=f"say --nnodes {hosts}, or give the mesh more hosts",
+        )
+
+
 class Crew:
     """Sessions with the keepers of all hosts that answer."""
 
@@ -90,28 +109,41 @@ class Crew:
         sleep: Callable[[float], object] = bell.wait,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        if not isinstance(target.backend, Controls):
-            raise UnsupportedError(
-                f"{target.backend.name} hosts cannot run torchrun programs",
-                hint="ProcessJob gives hosts on this machine that can",
-            )
+        check_backend(target.backend)
         self.target = target
         self.client = uuid.uuid4().hex
         self.inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
-        self.running = ""
-        """The number of the attempt that runs; what a host missed of it is asked for again."""
+        self._running = ""
+        """The number of the attempt that runs; what a host missed of it is said again."""
+        self._orders: dict[str, list[Message]] = {}
+        self._addresses: dict[str, str] = {}
+        self._broken: set[str] = set()
+        self._saying = threading.RLock()
+        """Held while orders are given, so that none overtakes another that is said again."""
         self._show = show
         self._sleep = sleep
         self._clock = clock
         self._lost: dict[str, str] = {}
         self._over = False
+        self._short_s: float | None = None
+        """Since when there are too few hosts that may still come."""
         self._lock = threading.Lock()
         self._presence = Presence(client=self.client, owner=False, output=True, hear=self._hear)
+
+    def begin(self, number: str) -> None:
+        """A new attempt begins: what was heard before does not matter any more."""
+        with self._saying:
+            self._running = number
+            # A host that is out of reach must still hear that the attempt before is over.
+            away = {label for label in self._orders if self._addresses.get(label) in self._broken}
+            self._orders = {label: self._orders[label] for label in away}
+        self.raise_signal(forget=True)
 
     # Hearing
 
     def _hear(self, session: Session, message: Message) -> None:
         kind = message.get("ev")
+        self._addresses |= dict.fromkeys(session.labels, session.address)
         if kind == "out":
             if message.get("kind") == "rank":
                 self._show(message)
@@ -134,21 +166,36 @@ class Crew:
                 self._lost.pop(label, None)
             is_lost = label in self._lost
         if is_lost and not was_lost:
-            self.inbox.put({"ev": "lost", "host": label, "reason": host["reason"]})
+            first = str(host["reason"]).partition("\n")[0]
+            self.inbox.put({"ev": "lost", "host": label, "reason": first})
 
     def _find_out(self, session: Session) -> None:
         """A connection broke: the host is back soon, or lost; its ranks go on meanwhile."""
         until_s = self._clock() + (REJOIN_S if parse_door(session.address).machine else 0.0)
-        while not self._over and self._clock() < until_s and self._may_come_back(session):
-            if self._presence.rejoin(session):
-                self.order(session.labels[0], {"op": "report", "id": self.running})
-                return
-            self._sleep(RETRY_S)
+        with self._saying:
+            self._broken.add(session.address)
+        try:
+            while not self._over and self._clock() < until_s and self._may_come_back(session):
+                if self._presence.rejoin(session):
+                    with self._saying:
+                        self._broken.discard(session.address)
+                        self._say_again(session.labels)
+                    return
+                self._sleep(RETRY_S)
+        finally:
+            self._broken.discard(session.address)
         for label in session.labels:
             known = explain(self.target.backend, self.target.handle, label)
             reason = known.reason if known.state is HostState.FAILED else ""
             words = reason or f"its machine {session.node} does not answer".replace("  ", " ")
             self._saw_host({"host": label, "state": "failed", "reason": words})
+
+    def _say_again(self, labels: Sequence[str]) -> None:
+        """Nobody knows which orders got through: keepers do nothing twice, and answer again."""
+        for label in labels:
+            for message in list(self._orders.get(label, ())):
+                self._send(label, message)
+            self._send(label, {"op": "report", "id": self._running})
 
     def _may_come_back(self, session: Session) -> bool:
         status = glance(self.target.backend, self.target.handle, fresh=True)
@@ -184,8 +231,8 @@ class Crew:
 
     def address(self, label: str, among: Sequence[str]) -> str:
         """How ranks of the hosts `among` reach a host: by name, or as their own machine."""
-        machines = {parse_door(self._session(other).address).machine for other in among}
-        mine = parse_door(self._session(label).address).machine
+        machines = {parse_door(self._addresses[other]).machine for other in among}
+        mine = parse_door(self._addresses[label]).machine
         return mine if len(machines) > 1 else "localhost"
 
     def _session(self, label: str) -> Session:
@@ -195,7 +242,17 @@ class Crew:
         raise UnreachableError(f"host {label} is gone")
 
     def order(self, label: str, message: Message) -> None:
-        """Tell a host's keeper something; one that is gone is noticed elsewhere."""
+        """Tell a host's keeper something; one that is out of reach is told when it is back."""
+        with self._saying:
+            if message["op"] == "done":
+                self._orders[label] = []  # what came before it is over, and not to be said again
+            if message.get("id") == self._running:
+                self._orders.setdefault(label, []).append(message)
+            if self._addresses.get(label) not in self._broken:
+                self._send(label, message)
+
+    def _send(self, label: str, message: Message) -> None:
+        """Send an order; a keeper that is gone is noticed elsewhere."""
         with contextlib.suppress(UnreachableError):
             self._session(label).send({**message, "host": label})
 
@@ -216,7 +273,12 @@ class Crew:
             )
         if status.liveness is Liveness.RUNNING and isinstance(target.backend, Controls):
             with contextlib.suppress(UnreachableError):
-                missing = self._presence.join(target.backend.controls(target.handle))
+                doors = [
+                    address
+                    for address in target.backend.controls(target.handle)
+                    if address not in self._broken
+                ]
+                missing = self._presence.join(doors)
                 self._let_in([parse_door(address).host for address in missing])
         return status
 
@@ -236,6 +298,7 @@ class Crew:
             f"waiting for hosts of job {self.target.spec.name!r}", clock=self._clock
         )
         enough_s: float | None = None
+        self._short_s = None
         pause_s = POLL_S
         while True:
             status = self.look()
@@ -246,7 +309,7 @@ class Crew:
                 enough_s = enough_s or self._clock()
                 if self._clock() - enough_s >= last_call_s or not self._may_grow(present):
                     return present[:most]
-            seen = f"{len(present)} of {least} hosts are there; {status.describe()}"
+            seen = f"hosts there: {len(present)}, needed: {least}; {status.describe()}"
             progress.see(seen)
             self._check(least, progress, timeout_s, seen)
             self._pause(pause_s)
@@ -254,11 +317,16 @@ class Crew:
 
     def _are_chosen(self, present: Sequence[str], most: int) -> bool:
         """Whether those who are there are those one would choose: the first ones that can be had."""
-        wanted = [label for label in self.labels if label not in self.lost][:most]
+        wanted = self._may_be()[:most]
         return len(present) >= most and list(present[:most]) == wanted
 
     def _may_grow(self, present: Sequence[str]) -> bool:
-        return len(present) + len(self.lost) < len(self.labels)
+        return len(present) < len(self._may_be())
+
+    def _may_be(self) -> list[str]:
+        """The hosts that are there, or may come."""
+        lost = self.lost
+        return [label for label in self.labels if label not in lost]
 
     def _pause(self, pause_s: float) -> None:
         """Sleep; a person who wants to stop it is heard."""
@@ -267,8 +335,8 @@ class Crew:
             self._sleep(min(0.1, pause_s))
             self.raise_signal()
 
-    def raise_signal(self) -> None:
-        """Raise what the inbox has been told to stop this, if anything."""
+    def raise_signal(self, *, forget: bool = False) -> None:
+        """Raise what wants this to stop, if anything; the rest of the inbox stays, or is forgotten."""
         kept: list[Message] = []
         with contextlib.suppress(queue.Empty):
             while True:
@@ -276,16 +344,18 @@ class Crew:
                 if message["ev"] == "signal":
                     raise Interrupted(str(message["name"]))
                 kept.append(message)
-        for message in kept:
+        for message in () if forget else kept:
             self.inbox.put(message)
 
     def _check(self, least: int, progress: Progress, timeout_s: float, seen: str) -> None:
         """Raise when it makes no sense to wait any longer; a queue is waited for, a lost host is not."""
         lost = self.lost
-        if lost and math.isinf(timeout_s) and len(self.labels) - len(lost) < least:
+        waited_s = progress.waited_s
+        if lost and math.isinf(timeout_s) and len(self._may_be()) < least:
             self.revive()
-            timeout_s = LOST_PATIENCE_S
-        if progress.waited_s >= timeout_s:
+            self._short_s = self._short_s or self._clock()
+            waited_s, timeout_s = self._clock() - self._short_s, LOST_PATIENCE_S
+        if waited_s >= timeout_s:
             if lost:
                 label, why = next(iter(lost.items()))
                 raise HostFailedError(f"host {label} is lost", seen=why)

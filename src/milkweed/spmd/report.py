@@ -43,8 +43,8 @@ def read_error(text: str) -> str:
         return text.strip()
     if found.__class__ is not dict:
         return str(found)
-    more: Any = found.get("extraInfo") or {}
-    trace: Any = more.get("py_callstack") or ""
+    more: Any = found.get("extraInfo")
+    trace: Any = more.get("py_callstack", "") if more.__class__ is dict else ""
     return f"{found.get('message', '')}\n{trace}".strip()
 
 
@@ -83,7 +83,7 @@ def _describe_restarts(restarts: int) -> str:
 def _describe_seen(first: Message, outcome: Outcome) -> list[str]:
     at = dt.datetime.fromtimestamp(first["at"], tz=dt.UTC).astimezone()
     lines = [f"at {at:%H:%M:%S}, process {first['pid']}"]
-    told = read_error(first["error"]).splitlines() if first["error"] else list(first["tail"])
+    told = read_error(first["error"]).splitlines() or list(first["tail"])
     lines += [f"| {line}" for line in told[-MAX_LINES:]] or ["it printed nothing"]
     return [*lines, *_describe_others(outcome.failures[1:])]
 

@@ -10,11 +10,11 @@ import uuid
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any
 
-from ..errors import HostFailedError, RanksFailedError, SpecError
+from ..errors import HostFailedError, RanksFailedError
 from ..events import Events
 from .attempt import Attempt, Ending, Outcome, Settings
 from .console import Console, EventLog, say
-from .crew import Crew, Interrupted, Target
+from .crew import Crew, Interrupted, Target, check_size
 from .launch import Launch
 from .layout import PREFIX, PREFIX_ENV, make_prefix, passed_on
 from .report import copy_error, describe_end, make_report
@@ -22,7 +22,6 @@ from .report import copy_error, describe_end, make_report
 ERROR_FILE_ENV = "TORCHELASTIC_ERROR_FILE"
 JOIN_TIMEOUT_S = 600.0
 LAST_CALL_S = 30.0
-RESTART_RACE_S = 1.0
 
 
 def run(
@@ -38,7 +37,8 @@ def run(
 
     `wrapper` is a command that sets up an environment and runs its arguments; `env` are variables of all ranks.
     """
-    _check_size(target, launch)
+    check_size(target.spec, target.mesh, launch.min_nodes)
+    _tell_size(target, launch)
     template = os.environ.get(PREFIX_ENV) or PREFIX
     settings = Settings(
         launch=launch,
@@ -61,16 +61,12 @@ def run(
         crew.close()
 
 
-def _check_size(target: Target, launch: Launch) -> None:
-    """More hosts than there are can never come, unless somebody else makes the job larger."""
+def _tell_size(target: Target, launch: Launch) -> None:
+    """Torchrun uses one machine unless it is told otherwise; that may surprise those who have more."""
     hosts = len(target.labels)
-    if launch.min_nodes > hosts:
-        raise SpecError(
-            f"--nnodes asks for {launch.min_nodes} hosts, and mesh {target.mesh!r} has {hosts}",
-            hint=f"say --nnodes {hosts}, or give the mesh more hosts",
-        )
     if launch.max_nodes < hosts:
-        say(f"{launch.max_nodes} of the {hosts} hosts of {target.mesh} take part (--nnodes)")
+        verb = "takes" if launch.max_nodes == 1 else "take"
+        say(f"{launch.max_nodes} of the {hosts} hosts of {target.mesh} {verb} part (--nnodes)")
 
 
 def _raise_interrupt(name: str) -> None:

@@ -12,6 +12,7 @@ from typing import BinaryIO, Protocol
 
 from . import serve
 
+HELD_BACK = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
 MAX_LINE_BYTES = 64 * 1024
 TAIL_LINES = 40
 ENGINE_BANNER = "Monarch internal logs are being written to"
@@ -40,15 +41,22 @@ def fork(
     outputs: tuple[int, int],
     keep_fd: int = -1,
 ) -> int:
-    """Fork a child that becomes its own process and runs; the child never returns here."""
+    """Fork a child that becomes its own process and runs; the child never returns here.
+
+    Signals wait until the child has handlers of its own: with those of its parent it would tell the parent.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, HELD_BACK)
     pid = os.fork()
     if pid:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
         return pid
     code = 1
     try:
         serve.name_process(name)
         serve.die_with_parent()
-        code = run(serve.become(env, cwd, *outputs, keep_fd))
+        keep_fd = serve.become(env, cwd, *outputs, keep_fd)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        code = run(keep_fd)
     except SystemExit as stop:
         code = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
         if isinstance(stop.code, str):

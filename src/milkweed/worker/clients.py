@@ -81,6 +81,10 @@ class Clients:
             if not is_output or client.may_hear(message):
                 client.send(message)
 
+    def has(self, name: str) -> bool:
+        """Whether a client of that name is there."""
+        return any(client.name == name for client in self._clients)
+
     def tell(self, name: str, message: Mapping[str, Any]) -> None:
         """Tell one client, if it is there."""
         for client in self._clients:

@@ -244,6 +244,8 @@ class Keeper:
         self.fleet.end_commands(client)
         if not client.name:
             return
+        if self.clients.has(client.name):
+            return  # it has come back before its old connection was seen to be broken
         patience_s = ranks.CLIENT_PATIENCE_S if client.remote else 0.0
         self.gangs.lost_client(client.name, patience_s=patience_s)
         self.fleet.reap_client(client.name, last=self.clients.count == 0)

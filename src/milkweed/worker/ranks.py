@@ -18,6 +18,7 @@ from typing import Any
 from . import affinity, children, devices, serve
 from .children import Child, Output
 from .fleet import Fleet, HostEntry
+from .ports import hold_port
 from .rank_logs import RankLogs, Stream, Tee, read_streams, read_tail
 
 GANG_ENV = "MILKWEED_GANG"
@@ -32,29 +33,6 @@ Message = Mapping[str, Any]
 Tell = Callable[[str, Message], None]
 
 
-def hold_port() -> socket.socket:
-    """A free port that nobody else is given, and that rank 0 can still listen on.
-
-    It is bound and not listened on: the kernel lets another socket of the same kind bind it, too, once that one
-    allows addresses to be reused, as every server does, but never hands it out as a free one.
-    """
-    for family, host in ((socket.AF_INET6, "::"), (socket.AF_INET, "0.0.0.0")):  # noqa: S104  where rank 0 listens
-        try:
-            held = socket.socket(family)
-        except OSError:
-            continue
-        try:
-            if family == socket.AF_INET6:
-                held.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-            held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            held.bind((host, 0))
-        except OSError:
-            held.close()
-        else:
-            return held
-    raise OSError("this host has no free port")
-
-
 @dataclass
 class Gang:
     """The ranks of one attempt on one host."""
@@ -67,6 +45,14 @@ class Gang:
     ended: list[Message] = field(default_factory=list[Message])
     tees: dict[int, dict[str, Tee]] = field(default_factory=dict[int, dict[str, Tee]])
     halted: bool = False
+    signals: set[str] = field(default_factory=set[str])
+    """What its ranks were sent: what a client says twice is done once."""
+    error: str = ""
+
+    @property
+    def mark(self) -> str:
+        """What tells its processes from those of other hosts on this machine."""
+        return f"{self.number}@{self.entry.label}"
 
 
 class Gangs:
@@ -109,16 +95,21 @@ class Gangs:
         if entry is None:
             self._tell(client, {**answer, "error": f"there is no host {label} here"})
             return
-        gang = Gang(number, client, entry, self._make_logs(order))
-        self._gangs[number, label] = gang
-        try:
-            self._start(gang, order)
-        except (OSError, ValueError) as error:
-            self._tell(client, {**answer, "error": str(error)})
-            self._kill(gang)
-            return
+        if (number, label) not in self._gangs:
+            gang = Gang(number, client, entry, self._make_logs(order))
+            self._gangs[number, label] = gang
+            try:
+                self._start(gang, order)
+            except (OSError, ValueError) as error:
+                gang.error = str(error)
+                self._kill(gang)
+                gang.logs.close()
+        # A client whose connection broke says it again, and is told again.
+        gang = self._gangs[number, label]
         pids = {str(rank): child.pid for rank, child in gang.running.items()}
-        self._tell(client, {**answer, "pids": pids, "logs": str(gang.logs.folder)})
+        found = {"pids": pids, "logs": str(gang.logs.folder)}
+        found = {"error": gang.error} if gang.error else found
+        self._tell(client, {**answer, **found})
 
     def _make_logs(self, order: Message) -> RankLogs:
         cwd = order["cwd"] or self._fleet.cwd
@@ -127,9 +118,11 @@ class Gangs:
 
     def halt(self, _client: str, order: Message) -> None:
         """End the ranks of a gang: a signal first, and after a while the one that cannot be ignored."""
-        for gang in self._find(str(order["id"])):
+        for gang in self._find(str(order["id"]), str(order["host"])):
             gang.halted = True
-            _signal_groups(gang, signal.Signals[order["signal"]])
+            if order["signal"] not in gang.signals:
+                gang.signals.add(order["signal"])
+                _signal_groups(gang, signal.Signals[order["signal"]])
             loop = asyncio.get_running_loop()
             loop.call_later(float(order["grace_s"]), self._kill, gang)
 
@@ -139,8 +132,13 @@ class Gangs:
             for message in gang.ended:
                 self._tell(client, message)
 
-    def _find(self, number: str) -> list[Gang]:
-        return [gang for (known, _), gang in self._gangs.items() if known == number]
+    def _find(self, number: str, host: str | None = None) -> list[Gang]:
+        """A gang's share on one host, or on all that are here."""
+        return [
+            gang
+            for (known, label), gang in self._gangs.items()
+            if known == number and host in {None, label}
+        ]
 
     # Clients come and go
 
@@ -151,9 +149,13 @@ class Gangs:
 
     def lost_client(self, client: str, *, patience_s: float) -> None:
         """A client is gone; its ranks end unless it comes back."""
-        if client in self._ports or any(gang.client == client for gang in self._gangs.values()):
+        self.saw_client(client)  # of two losses the later one counts
+        if client in self._ports or self._has_gangs(client):
             loop = asyncio.get_running_loop()
             self._waiting[client] = loop.call_later(patience_s, self._end_client, client)
+
+    def _has_gangs(self, client: str) -> bool:
+        return any(gang.client == client for gang in self._gangs.values())
 
     def _end_client(self, client: str) -> None:
         self._waiting.pop(client, None)
@@ -174,7 +176,7 @@ class Gangs:
             raise ValueError(f"the folder {cwd} is not on host {gang.entry.label}")
         gang.logs.make(int(rank["local"]) for rank in order["ranks"])
         base = {**own_environment(self._fleet.host_env(gang.entry)), **order["env"]}
-        base[GANG_ENV] = gang.number
+        base[GANG_ENV] = gang.mark
         if len(order["ranks"]) > 1:
             base.setdefault("OMP_NUM_THREADS", "1")
         base.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1")
@@ -289,10 +291,10 @@ class Gangs:
         """All ranks of an attempt have ended; what they left behind goes, too."""
         gang.logs.close()
         loop = asyncio.get_running_loop()
-        loop.call_later(SWEEP_S, self._sweep, gang.number)
+        loop.call_later(SWEEP_S, self._sweep, gang.mark)
 
-    def _sweep(self, number: str) -> None:
-        if left := left_behind(number):
+    def _sweep(self, mark: str) -> None:
+        if left := left_behind(mark):
             self._fleet.end_pids(left)
 
     def _kill(self, gang: Gang, number: signal.Signals = signal.SIGKILL) -> None:
@@ -306,17 +308,21 @@ class Gangs:
 
     def done(self, client: str, order: Message) -> None:
         """The client has all it wants to know of a run."""
-        for gang in self._find(str(order["id"])):
+        for gang in self._find(str(order["id"]), str(order["host"])):
             self._kill(gang)
             self._forget(gang)
-        self._release(client)
+        if not self._has_gangs(client):
+            self._release(client)
 
 
 def _signal_groups(gang: Gang, number: signal.Signals) -> None:
     """Signal every rank, and what it started in its own group."""
     for child in gang.running.values():
         with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(child.pid, number)
+            try:
+                os.killpg(child.pid, number)
+            except ProcessLookupError:  # it was forked just now, and has no group of its own yet
+                os.kill(child.pid, number)
 
 
 def _redirect(files: Mapping[str, str]) -> None:
@@ -364,14 +370,14 @@ def find_cpus(
     }
 
 
-def left_behind(number: str) -> list[int]:
+def left_behind(mark: str) -> list[int]:
     """Processes below this one that an ended gang has started."""
-    mark = f"{GANG_ENV}={number}".encode()
+    wanted = f"{GANG_ENV}={mark}".encode()
     found: list[int] = []
     for pid in children.tree([os.getpid()]):
         try:
             with open(f"/proc/{pid}/environ", "rb") as file:
-                if mark in file.read().split(b"\0"):
+                if wanted in file.read().split(b"\0"):
                     found.append(pid)
         except OSError:
             continue

@@ -16,10 +16,10 @@ from typing import Any
 from ...control import Connection
 from ...errors import AccessError, DeadlineError, SpecError, UnreachableError
 from ...pki import Authority, load_authority, parse_names
+from ..credentials import KEY_FOLDER
 from . import commands
 from .places import Place
 from .script import DEFAULT_PYTHON, render_bridge, render_visit
-from .start import KEY_FOLDER
 
 GRACE_S = 6.0
 """How long hosts may take to answer before somebody looks whether they wait to be let in."""

@@ -26,6 +26,7 @@ from ...plan import Renewal
 from ...spec import JobSpec
 from ...status import HostState, HostStatus, Liveness, Status
 from ..base import Capabilities, Handle, LogLine, Request
+from ..credentials import ensure_authority
 from . import commands
 from .admission import admit, is_silent
 from .check import check_components
@@ -44,7 +45,6 @@ from .resize import (
 from .script import DEFAULT_PYTHON, Submission, part_log, render_arguments, render_script
 from .shape import Part, make_components, make_parts
 from .start import (
-    ensure_authority,
     load_parts,
     make_start,
     save_note,

@@ -10,10 +10,10 @@ from ...bell import route_to
 from ...control import Connection, Door
 from ...errors import AccessError, BackendError, DeadlineError, UnreachableError
 from ...hosts import Host
+from ..credentials import ensure_client
 from . import commands
 from .nodes import NodeRow
 from .places import Place
-from .start import ensure_client
 
 NODES_AGE_S = 3.0
 """How old Slurm's word on a node may be when it explains why a host does not answer."""

@@ -6,27 +6,18 @@ import contextlib
 import itertools
 import json
 import os
-import shutil
-import socket
-import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ...bell import bell, route_to
-from ...errors import AccessError, SpecError, StateError, UnreachableError
-from ...pki import (
-    Authority,
-    load_authority,
-    make_authority,
-    parse_names,
-    save_authority,
-    save_credentials,
-)
+from ...errors import SpecError, StateError
+from ...pki import Authority, parse_names, save_credentials
 from ...spec import JobSpec
 from ...state import save_private
 from ...worker import wire
 from ..base import Request
+from ..credentials import KEY_FOLDER
 from . import commands
 from .nodes import NodeRow
 from .script import DEFAULT_PYTHON
@@ -34,32 +25,10 @@ from .shape import Part
 
 NAMES_PER_CERTIFICATE = 200
 """A certificate is sent at every connection, so a large cluster needs several."""
-KEY_FOLDER = "tls"
 
 
 _turns = itertools.count(0, 7)
 """Where the hosts of an allocation begin to look for ports: each that this process asks for somewhere else."""
-
-
-def ensure_authority(folder: Path, apply_id: str) -> Authority:
-    """The job's own certificate authority, made once."""
-    keys = folder / KEY_FOLDER
-    with contextlib.suppress(AccessError):
-        return load_authority(keys)
-    authority = _own[0] if _own else make_authority(apply_id, days=365)
-    save_authority(keys, authority)
-    return _remember(authority)
-
-
-_own: list[Authority] = []
-"""The authority of this process's first job. A process shows one certificate for its life, so what it asks for
-later, such as an allocation that takes the place of one that ended, must trust the same."""
-
-
-def _remember(authority: Authority) -> Authority:
-    if not _own:
-        _own.append(authority)
-    return authority
 
 
 def make_start(
@@ -152,29 +121,6 @@ def _names(row: NodeRow) -> list[str]:
             parse_names([name])
             found.append(name)
     return found
-
-
-def ensure_client(folder: Path, address: str) -> Path:
-    """A certificate for a client that hosts reach at an address; one for each address it was ever at."""
-    keys = folder / KEY_FOLDER
-    place = keys / f"client-{address.replace(':', '_')}"
-    if place.exists():
-        return place
-    authority = _remember(load_authority(keys))
-    leaf = authority.issue([address, socket.gethostname()])
-    # Several clients, or threads of one, may come here at once: the first whole folder stays.
-    made = keys / f".new-{uuid.uuid4().hex}"
-    try:
-        # Without its parents: a job that somebody has just ended stays ended.
-        made.mkdir(mode=0o700)
-    except FileNotFoundError as error:
-        raise UnreachableError("the job's folder is gone", seen=str(keys)) from error
-    save_credentials(made, leaf, authority.cert_pem)
-    try:
-        made.rename(place)
-    except OSError:
-        shutil.rmtree(made, ignore_errors=True)
-    return place
 
 
 def load_parts(folder: Path, generation: int | None) -> dict[int, dict[str, Any]]:

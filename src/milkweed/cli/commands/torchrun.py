@@ -19,20 +19,31 @@ class TorchrunCommand(PlainCommand):
 
 
 def torchrun(ctx: typer.Context) -> None:
-    """Run a torchrun program on the hosts of a job; takes torchrun's own options."""
+    """Run a torchrun program on the hosts of a job."""
     import os
 
-    from ...spmd.arguments import HelpAsked, render_help
-    from ...spmd.launch import parse
+    from ...backends import load_backend
+    from ...errors import SpecError
+    from ...job.programs import Program
+    from ...spmd.arguments import HelpAsked, parse_namespace, render_help
+    from ...spmd.launch import make_launch
     from ..choose import choose
+    from ..edge import say
+    from .planning import open_job
     from .run import ensure_applied
 
     words: tuple[str, ...] = ctx.meta["milkweed.words"]
     try:
-        launch = parse(words, os.environ)
+        asked = parse_namespace(words, os.environ)
     except HelpAsked:
         typer.echo(render_help())
         return
+    except SpecError as error:
+        say(str(error))
+        raise typer.Exit(2) from None
+    launch = make_launch(asked, environ=os.environ)
     chosen = choose(launch.job)
+    declared = open_job(chosen, None).spec
+    Program(command=words).check(load_backend(declared.backend), declared)
     job = ensure_applied(chosen, None)
     job.torchrun(words, cached_path=chosen.file.path)
