@@ -158,8 +158,7 @@ def make_plan(
     if not changes:
         action = Action.NOTHING if held else Action.REUSE
         return _plan(action, f"the allocation is {live.value} and nothing changed", spec, at)
-    # Hosts that were lost stay lost: a change of size harms nothing, and may be how somebody helps himself.
-    if can_resize and _only_sizes(changes, observed.spec, spec):
+    if can_resize and not lost and _only_sizes(changes, observed.spec, spec):
         reason = "only the sizes of meshes changed"
         return Plan(
             action=Action.RESIZE, reasons=(reason,), spec=spec, changes=changes, apply_id=at

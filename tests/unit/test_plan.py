@@ -131,14 +131,6 @@ def test_more_than_sizes_is_not_a_resize(before: JobSpec, after: JobSpec) -> Non
     assert not plan.approved
 
 
-def test_a_job_with_lost_hosts_can_change_its_size() -> None:
-    """It harms nothing, and those that come may take the place of the lost ones."""
-    lost = HostStatus(host="a/0", state=HostState.FAILED)
-    status = Status(liveness=Liveness.RUNNING, hosts=(lost,))
-    observed = Observed(spec=spec(), status=status, apply_id="id-1")
-    assert make_plan(spec({"a": 3}), observed, can_resize=True).action is Action.RESIZE
-
-
 def test_a_record_read_back_from_json_has_not_changed() -> None:
     """An allocation is not taken for changed because its record went through a file."""
     made = spec(options={"args": ("a", "b"), "limit": 60.0, "ports": {1: 2}})

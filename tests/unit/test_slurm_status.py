@@ -284,13 +284,6 @@ def test_a_host_without_a_node_waits_with_its_job(tmp_path: Path) -> None:
     assert "Slurm job 7 is PENDING, reason Priority" in found.reason
 
 
-def test_a_host_whose_node_has_left_the_job_is_lost(tmp_path: Path) -> None:
-    """The job goes on without the node: the host is not waited for."""
-    found = judge_host(place(tmp_path, index=2, nodes=("n1", "n2")), "x", {})
-    assert found.state is HostState.FAILED
-    assert "is no longer part of Slurm job 7" in found.reason
-
-
 def test_a_host_that_slurm_does_not_know(tmp_path: Path) -> None:
     """Its job is not listed: it has not begun, or is over."""
     [nowhere] = make_places([], {0: part("w/0", logs=str(tmp_path))})
