@@ -143,10 +143,6 @@ def judge_host(place: Place, seen: str, nodes: Mapping[str, NodeRow]) -> HostSta
     row = place.row
     if row is not None and row.liveness is Liveness.ENDED:
         return _host(place, HostState.FAILED, describe_row(row), _log_lines(place))
-    if row is not None and row.nodes and not place.node and row.liveness is Liveness.RUNNING:
-        known = part_nodes(place).get(str(place.index), "")
-        reason = f"its node {known} is no longer part of Slurm job {row.job_id}".replace("  ", " ")
-        return _host(place, HostState.FAILED, reason, _log_lines(place))
     if row is None or not place.node:
         return _host(place, HostState.STARTING, describe_row(row) if row else "it is not in Slurm")
     if _was_up(place) and "refused" in seen.lower():
@@ -160,11 +156,6 @@ def judge_host(place: Place, seen: str, nodes: Mapping[str, NodeRow]) -> HostSta
         reason = f"Slurm says that node {node.name} is {node.state}{why}"
         return _host(place, HostState.FAILED, reason, _log_lines(place))
     return _host(place, HostState.STARTING, seen)
-
-
-def part_nodes(place: Place) -> Mapping[str, str]:
-    """Which node each host of the part was last seen on."""
-    return place.part.get("nodes", {})
 
 
 def _was_up(place: Place) -> bool:
