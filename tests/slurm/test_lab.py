@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from programs import wait_until
 from slurm.lab import Lab, expand
 
 SLURMD_PORT = 6818
@@ -108,7 +109,7 @@ def test_a_cut_node_goes_on(lab: Lab) -> None:
     lab.cut_node(2)
     with pytest.raises(OSError, match="timed out"):
         socket.create_connection(("n2", SLURMD_PORT), timeout=1)
-    assert lab.on_node(2, "pgrep", "-x", "sleep").stdout
+    wait_until(lambda: bool(lab.on_node(2, "pgrep", "-x", "sleep", check=False).stdout), 10)
     lab.mend_node(2)
     socket.create_connection(("n2", SLURMD_PORT), timeout=1).close()
     assert [job.id for job in lab.jobs()] == [number]

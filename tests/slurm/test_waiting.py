@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import subprocess
 import time
@@ -45,7 +46,7 @@ def test_a_wait_tells_why_and_keeps_its_deadline(client: Client, lab: Lab) -> No
     assert "waiting for job 'monarch_job': pending (Slurm job" in out
     assert out.count("PartitionDown") >= 2
     assert "nothing was cancelled" in out
-    assert "took 4" in out
+    assert re.search(r"took [4-9]\n", out)  # not earlier; how much later, the machine decides
     [job] = lab.jobs()
     assert job.state == "PENDING"
     client.run("job_load().kill()")
