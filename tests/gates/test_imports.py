@@ -51,7 +51,7 @@ ONLY_IN = {
     "monarch": ["milkweed/engine.py", "milkweed/worker/serve.py", "milkweed/actor.py"],
     "pydantic": ["milkweed/cli", "milkweed/jobfile"],
     "rich": ["milkweed/cli"],
-    "ruamel": ["milkweed/jobfile"],
+    "ruamel": ["milkweed/jobfile", "milkweed/kube"],
     "typer": ["milkweed/cli"],
 }
 

@@ -1,0 +1,251 @@
+"""Hosts from Kubernetes: pods that an operator makes from MonarchMesh objects, or that exist already."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, ClassVar
+
+from ... import registry
+from ...control import RemoteLog
+from ...errors import (
+    AllocationError,
+    BackendError,
+    DeadlineError,
+    MilkweedError,
+    UnreachableError,
+)
+from ...hosts import Host
+from ...kube.api import Api, ApiError
+from ...kube.resources import MESHES, PODS, SECRETS
+from ...kube.via import api_of
+from ...logs import follow_files
+from ...option_tables import KUBERNETES_OPTIONS
+from ...options import OptionField
+from ...spec import JobSpec
+from ...status import HostState, HostStatus, Liveness, Status
+from ..base import Capabilities, Handle, LogLine, Request
+from . import cluster
+from .credentials import ensure_authority, pack
+from .making import Maker, load_place, save_place
+from .places import Pod, ask_pod, make_door, make_host, pods_in
+from .settings import make_plans
+from .start import JOB_LABEL, NAME_NOTE
+from .status import answer_to_status, judge_pod, make_status
+
+CANCEL_TIMEOUT_S = 120.0
+_AT_ONCE = 32
+
+
+class KubernetesBackend:
+    """A Kubernetes cluster, reached through its API server."""
+
+    name: ClassVar[str] = "kubernetes"
+    capabilities: ClassVar[Capabilities] = Capabilities(queued=True, resize=True)
+    OPTIONS: ClassVar[Mapping[str, OptionField]] = KUBERNETES_OPTIONS
+
+    def validate(self, spec: JobSpec) -> None:
+        """Check names and settings; the cluster itself is not asked."""
+        make_plans(spec, spec.options.get("namespace", "default"))
+
+    # Asking
+
+    def submit(self, request: Request) -> Handle:
+        """Put what pods will need into Secrets, then ask the operator for the pods."""
+        options = request.spec.options
+        api = api_of(options.get("context"), options.get("kubeconfig"))
+        namespace = options.get("namespace") or api.config.namespace
+        plans = make_plans(request.spec, namespace)
+        handle = make_handle(request, api, namespace, plans)
+        save_place(registry.folder_of(request.apply_id), handle)
+        Maker(api, namespace, request, plans).make(
+            ensure_authority(request.apply_id), worker=pack()
+        )
+        return handle
+
+    def resize(self, handle: Handle, spec: JobSpec) -> Handle:
+        """Tell the operator another number of pods; those that stay are not touched."""
+        api = self._api(handle)
+        plans = make_plans(spec, handle["namespace"])
+        request = Request(spec=spec, apply_id=handle["apply_id"])
+        maker = Maker(api, handle["namespace"], request, plans)
+        maker.resize(ensure_authority(handle["apply_id"], api, handle), worker=pack())
+        return make_handle(request, api, handle["namespace"], plans)
+
+    # Looking
+
+    def _api(self, handle: Handle) -> Api:
+        return api_of(handle.get("context") or None, handle.get("kubeconfig"))
+
+    def find(self, apply_id: str) -> Handle | None:
+        """Look for the mark that the job's objects carry, where they were asked for."""
+        known = load_place(registry.folder_of(apply_id))
+        if known is None:
+            return None
+        api = self._api(known)
+        selector = f"{JOB_LABEL}={apply_id}"
+        made = [mesh for mesh in known["meshes"].values() if mesh["made"]]
+        if not made:
+            return known
+        for resource in (MESHES, SECRETS):
+            with contextlib.suppress(ApiError):
+                if api.get(resource, known["namespace"], labelSelector=selector)["items"]:
+                    return known
+        return None
+
+    def allocations(self) -> Mapping[str, str]:
+        """Every job of this namespace that carries our mark."""
+        api = api_of(None, None)
+        found = api.get(MESHES, api.config.namespace, labelSelector=JOB_LABEL)["items"]
+        return {
+            item["metadata"]["labels"][JOB_LABEL]: item["metadata"]["annotations"].get(
+                NAME_NOTE, ""
+            )
+            for item in found
+        }
+
+    def glance(self, handle: Handle, *, fresh: bool = False) -> Status:
+        """What the API server says of the pods; they are watched, so asking costs nothing."""
+        del fresh
+        try:
+            return make_status(self._pods(handle), handle)
+        except UnreachableError as error:
+            return Status(liveness=Liveness.UNKNOWN, reason=error.seen or error.what)
+
+    def poll(self, handle: Handle) -> Status:
+        """What the API server says, and what the hosts' keepers say."""
+        status = self.glance(handle)
+        if status.liveness is Liveness.PENDING and self._is_gone(handle):
+            return Status(liveness=Liveness.ENDED, reason="its objects were deleted")
+        if status.liveness is not Liveness.RUNNING:
+            return status
+        asked = self._ask(handle, self._pods(handle))
+        hosts = tuple(
+            judge_pod(pod, answer) if isinstance(answer, str) else answer_to_status(pod, answer)
+            for pod, answer in asked
+        )
+        return Status(liveness=Liveness.RUNNING, hosts=hosts)
+
+    def _is_gone(self, handle: Handle) -> bool:
+        """Whether the objects are gone from which pods would come; UNKNOWN is not gone."""
+        names = [mesh["name"] for mesh in handle["meshes"].values() if mesh["made"]]
+        api = self._api(handle)
+        try:
+            selector = f"{JOB_LABEL}={handle['apply_id']}"
+            found = api.get(MESHES, handle["namespace"], labelSelector=selector)["items"]
+        except MilkweedError:
+            return False
+        return bool(names) and not found
+
+    def _pods(self, handle: Handle) -> list[Pod]:
+        return pods_in(self._api(handle), handle)
+
+    def _ask(self, handle: Handle, pods: Sequence[Pod]) -> list[tuple[Pod, Any]]:
+        """Every host's own answer, or why there is none."""
+        ask = functools.partial(ask_pod, self._api(handle), handle)
+        with ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
+            return list(zip(pods, pool.map(ask, pods), strict=True))
+
+    def explain(self, handle: Handle, host: str) -> HostStatus:
+        """What became of a host that no longer answers."""
+        for pod in self._pods(handle):
+            if pod.label == host:
+                return judge_pod(pod, "its keeper does not answer")
+        return HostStatus(host=host, state=HostState.UNKNOWN, reason="the job has no such host")
+
+    def controls(self, handle: Handle) -> Sequence[str]:
+        """Where the keepers take orders; pods of others have none."""
+        api = self._api(handle)
+        pods = [pod for pod in self._pods(handle) if pod.kept and pod.running]
+        return [str(make_door(api, handle, pod)) for pod in pods]
+
+    def hosts(self, handle: Handle) -> Sequence[Host]:
+        """The hosts, with the addresses their workers serve."""
+        status = self.glance(handle, fresh=True)
+        if status.liveness is Liveness.UNKNOWN:
+            raise UnreachableError("it is not known which hosts the job has", seen=status.reason)
+        if status.liveness is not Liveness.RUNNING:
+            raise AllocationError("the job has no hosts now", seen=status.describe())
+        api = self._api(handle)
+        return [
+            make_host(api, handle, pod, answer)
+            for pod, answer in self._ask(handle, self._pods(handle))
+        ]
+
+    def logs(self, handle: Handle, host: str | None, *, follow: bool) -> Iterator[LogLine]:
+        """Ask each host's keeper for its log."""
+        api = self._api(handle)
+        doors = {
+            pod.label: str(make_door(api, handle, pod)) for pod in self._pods(handle) if pod.kept
+        }
+        if host is not None and host not in doors:
+            raise BackendError(
+                f"there is no host {host!r}", hint=f"the hosts are {', '.join(doors)}"
+            )
+        chosen = {host: doors[host]} if host else doors
+
+        def alive() -> bool:
+            return self.glance(handle).liveness is not Liveness.ENDED
+
+        with contextlib.closing(RemoteLog()) as remote:
+            for label, text in follow_files(chosen, follow=follow, alive=alive, read=remote.read):
+                yield LogLine(host=label, text=text)
+
+    # Ending
+
+    def cancel(self, handle: Handle) -> None:
+        """Delete everything that carries the mark, and wait until its pods are gone."""
+        api, namespace = self._api(handle), handle["namespace"]
+        selector = f"{JOB_LABEL}={handle['apply_id']}"
+        deadline_s = time.monotonic() + CANCEL_TIMEOUT_S
+        for resource in (MESHES, SECRETS):
+            for item in self._list(api, resource, namespace, selector):
+                api.delete(resource, namespace, item["metadata"]["name"])
+        while pods := self._list(api, PODS, namespace, selector):
+            if time.monotonic() > deadline_s:
+                names = ", ".join(item["metadata"]["name"] for item in pods)
+                raise DeadlineError(
+                    "the job's objects were deleted, and pods of it are still there",
+                    seen=names,
+                    hint="a node that does not answer keeps its pods; ask again later",
+                )
+            cluster.wait_change(api, namespace, selector, 0.5)
+        cluster.forget(api, namespace, selector)
+
+    def _list(self, api: Api, resource: Any, namespace: str, selector: str) -> list[Any]:
+        try:
+            return api.get(resource, namespace, labelSelector=selector)["items"]
+        except ApiError as error:
+            if error.missing:
+                return []
+            raise
+
+    def forget(self, apply_id: str) -> None:
+        """Nothing of it is in the cluster: `find` has looked."""
+        del apply_id
+
+
+def make_handle(request: Request, api: Api, namespace: str, plans: Sequence[Any]) -> dict[str, Any]:
+    """All that is needed to find an allocation again."""
+    options = request.spec.options
+    return {
+        "apply_id": request.apply_id,
+        "context": api.config.context,
+        "kubeconfig": options.get("kubeconfig"),
+        "namespace": namespace,
+        "reach": options.get("reach", "auto"),
+        "meshes": {
+            plan.mesh.name: {
+                "name": plan.place.name,
+                "made": plan.made,
+                "hosts": plan.mesh.hosts,
+                "port": plan.place.port,
+                "selector": plan.selector,
+                "rank_label": plan.rank_label,
+            }
+            for plan in plans
+        },
+    }

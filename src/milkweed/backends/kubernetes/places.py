@@ -1,0 +1,181 @@
+"""Which pod is which host, and how it is reached."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ... import registry
+from ...bell import route_to
+from ...control import Connection, Door
+from ...errors import AccessError, DeadlineError, MilkweedError, UnreachableError
+from ...hosts import Host
+from ...kube.api import Api
+from ...kube.via import render_via
+from ..base import Handle
+from ..credentials import ensure_client
+from . import cluster
+from .credentials import ensure_authority
+from .pod_parts import part, parts
+from .ranks import pods_by_rank
+from .reasons import PodView, describe_pod
+from .start import JOB_LABEL, MESH_LABEL, Place
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pod:
+    """One host: its pod, if there is one now."""
+
+    label: str
+    rank: int
+    mesh: Mapping[str, Any]
+    namespace: str
+    view: PodView | None
+    port: int
+
+    @property
+    def kept(self) -> bool:
+        """Whether a keeper of ours is in it."""
+        return bool(self.mesh["made"])
+
+    @property
+    def running(self) -> bool:
+        """Whether its processes run."""
+        return self.view is not None and self.view.phase == "Running" and not self.view.deleting
+
+    @property
+    def place(self) -> Place:
+        """Where its mesh is."""
+        return Place(namespace=self.namespace, name=self.mesh["name"], port=self.mesh["port"])
+
+    @property
+    def machine(self) -> str:
+        """The name by which others reach it."""
+        return self.place.address(self.rank)
+
+
+def pods_in(api: Api, handle: Handle) -> list[Pod]:
+    """Every host of a job."""
+    found: list[Pod] = []
+    for name, mesh in handle["meshes"].items():
+        selector = mesh["selector"] or f"{JOB_LABEL}={handle['apply_id']}"
+        pods = cluster.pods_of(api, handle["namespace"], selector).values()
+        if mesh["made"]:
+            pods = [pod for pod in pods if part(pod, "metadata", "labels").get(MESH_LABEL) == name]
+        ranked = pods_by_rank(
+            (pod for pod in pods if _counts(pod, mesh)),
+            replicas=mesh["hosts"],
+            label=mesh["rank_label"],
+        )
+        found += [
+            _make_pod(name, rank, mesh, handle, ranked.get(rank)) for rank in range(mesh["hosts"])
+        ]
+    return found
+
+
+def _counts(pod: Mapping[str, Any], mesh: Mapping[str, Any]) -> bool:
+    """A pod beyond the size of a mesh of ours is about to go."""
+    if not mesh["made"]:
+        return True
+    return int(pod["metadata"]["name"].rpartition("-")[2]) < mesh["hosts"]
+
+
+def _make_pod(
+    name: str, rank: int, mesh: Mapping[str, Any], handle: Handle, pod: Mapping[str, Any] | None
+) -> Pod:
+    return Pod(
+        label=f"{name}/{rank}",
+        rank=rank,
+        mesh=mesh,
+        namespace=handle["namespace"],
+        view=None if pod is None else describe_pod(pod),
+        port=mesh["port"] if pod is None else _port_of(pod, mesh["port"]),
+    )
+
+
+def _port_of(pod: Mapping[str, Any], port: int) -> int:
+    """The port that a pod of somebody else was told to use."""
+    for container in parts(part(pod, "spec"), "containers"):
+        for variable in parts(container, "env"):
+            if variable.get("name") == "MONARCH_PORT" and str(variable.get("value")).isdecimal():
+                return int(variable["value"])
+    return port
+
+
+def is_inside(machine: str, reach: str) -> bool:
+    """Whether this client can dial pods by their names; else the API server must carry everything."""
+    if reach != "auto":
+        return reach == "direct"
+    if "KUBERNETES_SERVICE_HOST" in os.environ:
+        return True
+    try:
+        socket.getaddrinfo(machine, None)
+    except OSError:
+        return False
+    return True
+
+
+def make_door(api: Api, handle: Handle, pod: Pod) -> Door:
+    """Where the keeper of a host takes orders."""
+    ensure_authority(handle["apply_id"], api, handle)
+    inside = is_inside(pod.machine, handle["reach"])
+    own = _own_address(pod.machine) if inside else "127.0.0.1"
+    folder = registry.folder_of(handle["apply_id"])
+    via = "" if inside else _via(handle, pod)
+    return Door(
+        machine=pod.machine,
+        port=pod.port,
+        host=pod.label,
+        credentials=str(ensure_client(folder, own)),
+        job=handle["apply_id"],
+        via=via,
+    )
+
+
+def _via(handle: Handle, pod: Pod) -> str:
+    name = pod.view.name if pod.view else ""
+    return render_via(handle["context"], handle.get("kubeconfig"), handle["namespace"], name)
+
+
+def _own_address(machine: str) -> str:
+    try:
+        return route_to(machine)
+    except OSError as error:
+        raise UnreachableError(f"there is no way to {machine}", seen=str(error)) from error
+
+
+def ask_pod(api: Api, handle: Handle, pod: Pod) -> Mapping[str, Any] | str:
+    """A host's own answer, or why there is none."""
+    if pod.view is None:
+        return "it has no pod yet"
+    if not pod.running:
+        return pod.view.reason or f"its pod {pod.view.name} is {pod.view.phase}"
+    if not pod.kept:
+        state = "ready" if pod.view.ready else "starting"
+        address = f"tcp://{pod.view.ip}:{pod.port}"
+        return {"hosts": [{"host": pod.label, "state": state, "address": address, "reason": ""}]}
+    try:
+        with Connection(str(make_door(api, handle, pod))) as connection:
+            return connection.ask({"op": "status"}, "status")
+    except (UnreachableError, DeadlineError, AccessError) as error:
+        return error.seen or error.what
+    except MilkweedError as error:
+        return error.what
+
+
+def make_host(api: Api, handle: Handle, pod: Pod, answer: Any) -> Host:
+    """A host as its keeper described it."""
+    if isinstance(answer, str):
+        raise UnreachableError(f"host {pod.label} does not answer", seen=answer)
+    item = next(item for item in answer["hosts"] if item["host"] == pod.label)
+    mesh, _, rank = pod.label.rpartition("/")
+    return Host(
+        name=pod.view.name if pod.view else pod.label,
+        mesh=mesh,
+        rank=int(rank),
+        address=item["address"],
+        control=str(make_door(api, handle, pod)) if pod.kept else "",
+    )

@@ -1,0 +1,27 @@
+"""A way to a pod as one word, so that it can stand in an address."""
+
+from __future__ import annotations
+
+import functools
+import socket
+
+from .api import Api
+from .config import load_config
+from .forward import dial
+
+
+@functools.cache
+def api_of(context: str | None, kubeconfig: str | None) -> Api:
+    """The API server of a context; one for the life of the program."""
+    return Api(load_config(context, kubeconfig))
+
+
+def render_via(context: str, kubeconfig: str | None, namespace: str, pod: str) -> str:
+    """The word for a pod behind an API server."""
+    return "|".join([context, kubeconfig or "", namespace, pod])
+
+
+def dial_via(via: str, port: int) -> socket.socket:
+    """A socket whose other end is a port of the pod that the word names."""
+    context, kubeconfig, namespace, pod = via.split("|")
+    return dial(api_of(context or None, kubeconfig or None), namespace, pod, port)

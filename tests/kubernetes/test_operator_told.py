@@ -1,0 +1,276 @@
+"""What meshes tell on a real cluster, what is refused, and who may do what."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kubernetes.lab import Lab
+from kubernetes.operators import HOME, Meshes, Operating, ended, install, make_login
+from milkweed.operator.install import Install, make_install
+from milkweed.operator.objects import make_service, make_stateful_set
+from milkweed.operator.yaml import render_yaml
+
+
+@pytest.fixture(scope="module")
+def installed(lab: Lab) -> None:
+    """The definition and all rights."""
+    install(lab)
+
+
+@pytest.fixture
+def meshes(lab: Lab, namespace: str, installed: None) -> Meshes:
+    """Meshes of this test's namespace."""
+    return Meshes(lab, namespace)
+
+
+@pytest.fixture
+def operator(lab: Lab, meshes: Meshes, tmp_path: Path) -> Iterator[Operating]:
+    """One operator that acts."""
+    kubeconfig = make_login(lab, tmp_path, "milkweed-operator")
+    running = Operating(tmp_path, kubeconfig, meshes.namespace, "teller")
+    with ended([running]):
+        running.wait_leads()
+        yield running
+        assert running.stop() == 0, running.log.read_text()
+
+
+# Conditions
+
+
+def test_an_image_that_does_not_exist(meshes: Meshes, operator: Operating) -> None:
+    """The mesh names the image and the host."""
+    image = {"image": "registry.invalid/nowhere:1", "imagePullPolicy": "IfNotPresent"}
+    meshes.apply(meshes.make(container=image))
+    message = meshes.wait_reason("ImagePullBackOff")
+    assert "at 2 hosts, first trainers-0" in message
+    assert "registry.invalid/nowhere:1" in message
+    meshes.apply(meshes.make())
+    meshes.wait_ready()
+
+
+def test_an_image_that_must_be_there_and_is_not(meshes: Meshes, operator: Operating) -> None:
+    """Where nothing may be pulled."""
+    meshes.apply(meshes.make(replicas=1, container={"image": "localhost/nothing:1"}))
+    assert "localhost/nothing:1" in meshes.wait_reason("ErrImageNeverPull")
+
+
+def test_hosts_that_no_node_can_take(meshes: Meshes, operator: Operating) -> None:
+    """What the scheduler misses is told."""
+    rare = {"resources": {"limits": {"example.com/rare": 1}}}
+    meshes.apply(meshes.make(replicas=1, container=rare))
+    message = meshes.wait_reason("Unschedulable")
+    assert "at trainers-0" in message
+    assert "Insufficient example.com/rare" in message
+
+
+def test_hosts_that_end_again_and_again(meshes: Meshes, operator: Operating) -> None:
+    """With the exit code."""
+    meshes.apply(meshes.make(replicas=1, container={"command": ["sh", "-c", "exit 7"]}))
+    assert "exit code 7" in meshes.wait_reason("CrashLoopBackOff")
+
+
+def test_hosts_that_use_too_much_memory(meshes: Meshes, operator: Operating) -> None:
+    """A host that was killed for its memory is told as such, between its lives too."""
+    hungry = {
+        "command": ["sh", "-c", "tail /dev/zero"],
+        "resources": {"limits": {"memory": "16Mi"}},
+    }
+    meshes.apply(meshes.make(replicas=1, container=hungry))
+    assert "more memory" in meshes.wait_reason("OOMKilled")
+
+
+def test_hosts_that_wait_to_be_admitted(meshes: Meshes, operator: Operating) -> None:
+    """As pods of a queue do."""
+    meshes.apply(meshes.make(replicas=1, schedulingGates=[{"name": "example.com/queue"}]))
+    assert "at trainers-0" in meshes.wait_reason("SchedulingGated")
+
+
+def test_hosts_that_do_not_answer_their_probe(meshes: Meshes, operator: Operating) -> None:
+    """They run and are not ready; the events say why."""
+    probe = {"exec": {"command": ["sh", "-c", "echo not yet; exit 1"]}, "periodSeconds": 1}
+    meshes.apply(meshes.make(replicas=1, container={"readinessProbe": probe}))
+    assert "not yet" in meshes.wait_reason("NotReady")
+
+
+def test_a_volume_that_is_not_there(meshes: Meshes, operator: Operating) -> None:
+    """Of pods that never begin the events tell."""
+    volume = {"name": "keys", "secret": {"secretName": "no-such-secret"}}
+    mount = {"volumeMounts": [{"name": "keys", "mountPath": "/keys"}]}
+    meshes.apply(meshes.make(replicas=1, volumes=[volume], container=mount))
+    assert "no-such-secret" in meshes.wait_reason("FailedMount")
+
+
+def test_hosts_that_may_not_be_made(meshes: Meshes, operator: Operating, lab: Lab) -> None:
+    """A quota: there is no pod, and still a reason."""
+    lab.kubectl("-n", meshes.namespace, "create", "quota", "small", "--hard=pods=1")
+    meshes.apply(meshes.make(replicas=3))
+    assert "exceeded quota" in meshes.wait_reason("FailedCreate")
+
+
+def test_what_the_api_server_refuses(meshes: Meshes, operator: Operating) -> None:
+    """A template that is wrong is told in the API server's words, and one that is mended is taken at once."""
+    volume = [{"name": "x", "mountPath": "/x"}]
+    meshes.apply(meshes.make(replicas=1, container={"volumeMounts": volume}))
+    assert 'volumeMounts[0].name: Not found: "x"' in meshes.wait_reason("Refused")
+    meshes.apply(meshes.make(replicas=1))
+    meshes.wait_ready()
+
+
+# The definition
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"metadata": {"name": "two-words"}}, "lowercase letters and digits"),
+        ({"metadata": {"name": "2nd"}}, "starts with a letter"),
+        ({"metadata": {"name": "a" * 64}}, "at most 63"),
+        ({"spec": {"replicas": 0}}, "greater than or equal to 1"),
+        ({"spec": {"replicas": "many"}}, "must be of type integer"),
+        ({"spec": {"port": 70000}}, "less than or equal to 65535"),
+        ({"spec": {"podTemplate": None}}, "Required"),
+        ({"spec": {"podTemplate": {"spec": {"containers": []}}}}, "at least 1 items"),
+    ],
+)
+def test_meshes_that_could_never_be(meshes: Meshes, change: dict[str, Any], words: str) -> None:
+    """They are refused before anybody makes anything of them."""
+    mesh = meshes.make()
+    for part, values in change.items():
+        mesh[part] |= values
+    done = meshes.lab.kubectl("create", "-f", "-", text=json.dumps(mesh), check=False)
+    assert done.returncode != 0
+    assert words in done.stderr
+
+
+def test_what_is_not_said_is_filled_in(meshes: Meshes) -> None:
+    """The port of Monarch; and nothing is left out that we do not know."""
+    mesh = meshes.make()
+    mesh["spec"]["podTemplate"]["spec"]["brandNew"] = {"deep": [1]}
+    meshes.apply(mesh)
+    spec = meshes.get()["spec"]
+    assert spec["port"] == 26600
+    assert spec["podTemplate"]["spec"]["brandNew"] == {"deep": [1]}
+
+
+# Manifests
+
+
+@pytest.mark.parametrize("all_namespaces", [True, False])
+def test_the_manifests_are_taken(lab: Lab, namespace: str, all_namespaces: bool) -> None:
+    """By the API server itself, strictly, without making anything."""
+    only = () if all_namespaces else (namespace,)
+    objects = make_install(Install(namespace=namespace, only=only, provision=True))
+    argv = ("apply", "--dry-run=server", "--validate=strict", "-f", "-")
+    done = lab.kubectl(*argv, text=render_yaml(objects))
+    assert len(done.stdout.splitlines()) == len(objects)
+    assert done.stderr == "" or "missing the kubectl.kubernetes.io" in done.stderr
+
+
+def test_what_is_made_of_a_mesh_is_taken(lab: Lab, meshes: Meshes) -> None:
+    """By the API server itself, strictly, without making anything."""
+    meshes.apply(meshes.make())
+    mesh = meshes.get()
+    text = render_yaml([make_service(mesh), make_stateful_set(mesh)])
+    done = lab.kubectl("create", "--dry-run=server", "--validate=strict", "-f", "-", text=text)
+    assert len(done.stdout.splitlines()) == 2
+
+
+# Rights
+
+MAY = [
+    ("list", "monarchmeshes"),
+    ("watch", "monarchmeshes"),
+    ("patch", "monarchmeshes//status"),
+    ("create", "statefulsets"),
+    ("update", "statefulsets"),
+    ("create", "services"),
+    ("list", "pods"),
+    ("create", "events"),
+]
+MAY_NOT = [
+    ("create", "monarchmeshes"),
+    ("delete", "monarchmeshes"),
+    ("update", "monarchmeshes"),
+    ("delete", "statefulsets"),
+    ("delete", "services"),
+    ("delete", "pods"),
+    ("create", "pods"),
+    ("create", "pods//exec"),
+    ("get", "secrets"),
+    ("list", "secrets"),
+    ("list", "configmaps"),
+    ("create", "leases"),
+    ("create", "tokenreviews"),
+    ("list", "nodes"),
+    ("create", "rolebindings"),
+    ("impersonate", "users"),
+]
+
+
+def can_i(lab: Lab, account: str, verb: str, kind: str, namespace: str) -> bool:
+    who = f"--as=system:serviceaccount:{HOME}:{account}"
+    kind, _, sub = kind.partition("//")
+    more = (f"--subresource={sub}",) if sub else ()
+    done = lab.kubectl("auth", "can-i", verb, kind, "-n", namespace, who, *more, check=False)
+    return done.stdout.split()[:1] == ["yes"]
+
+
+def test_what_the_operator_may_do(lab: Lab, meshes: Meshes) -> None:
+    """What it needs and nothing else; above all it deletes nothing and reads no secret."""
+    account, here = "milkweed-operator", meshes.namespace
+    assert [what for what in MAY if not can_i(lab, account, *what, here)] == []
+    assert [what for what in MAY_NOT if can_i(lab, account, *what, here)] == []
+
+
+def test_the_operators_lease_is_the_only_one_it_writes(lab: Lab, installed: None) -> None:
+    """In its own namespace, by name."""
+    account = "milkweed-operator"
+    assert can_i(lab, account, "update", "leases/milkweed-operator", HOME)
+    assert not can_i(lab, account, "update", "leases/another", HOME)
+    assert not can_i(lab, account, "delete", "leases/milkweed-operator", HOME)
+    assert not can_i(lab, account, "update", "leases/milkweed-operator", "default")
+
+
+def test_what_the_endpoint_may_do(lab: Lab, meshes: Meshes) -> None:
+    """Meshes, and asking who somebody is."""
+    account, here = "milkweed-provision", meshes.namespace
+    may = [("create", "monarchmeshes"), ("delete", "monarchmeshes"), ("create", "tokenreviews")]
+    may_not = [
+        ("update", "monarchmeshes"),
+        ("list", "pods"),
+        ("get", "secrets"),
+        ("create", "pods"),
+    ]
+    assert [what for what in may if not can_i(lab, account, *what, here)] == []
+    assert [what for what in may_not if can_i(lab, account, *what, here)] == []
+
+
+def test_rights_in_one_namespace_are_none_in_another(lab: Lab, namespace: str) -> None:
+    """An operator of some namespaces cannot even list the others."""
+    objects = make_install(Install(namespace=namespace, only=(namespace,)))
+    kept = [one for one in objects if one["kind"] in {"ServiceAccount", "Role", "RoleBinding"}]
+    lab.kubectl("apply", "-f", "-", text=render_yaml(kept))
+    who = f"--as=system:serviceaccount:{namespace}:milkweed-operator"
+    for where, answer in ((namespace, "yes"), ("default", "no")):
+        argv = ("auth", "can-i", "list", "monarchmeshes", "-n", where, who)
+        assert lab.kubectl(*argv, check=False).stdout.split()[:1] == [answer]
+
+
+def test_what_is_not_granted_is_refused_by_the_api_server(
+    lab: Lab, meshes: Meshes, tmp_path: Path
+) -> None:
+    """Not only by the book: the operator's own login cannot delete a pod or read a secret."""
+    kubeconfig = make_login(lab, tmp_path, "milkweed-operator")
+    as_operator = (f"--kubeconfig={kubeconfig}", "-n", meshes.namespace)
+    for argv in (
+        ("delete", "pod", "trainers-0"),
+        ("get", "secrets"),
+        ("delete", "statefulset", "trainers"),
+    ):
+        done = lab.kubectl(*as_operator, *argv, check=False)
+        assert "forbidden" in done.stderr, argv

@@ -1,0 +1,544 @@
+"""The policy: who may have what. Every mistake in it is named, and what it does not allow is denied."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from milkweed.errors import SpecError
+from milkweed.operator.admission import (
+    REQUESTED_BY,
+    RULE_LABEL,
+    Usage,
+    Verdict,
+    admit,
+    check_shape,
+    measure,
+    measure_rule,
+)
+from milkweed.operator.podcheck import QUEUE, check_template, count_gpus
+from milkweed.operator.policy import Caller, Policy, Rule, load_policy, matches, parse_policy
+from unit.operator_runs import make_mesh, make_template
+
+RULE: dict[str, Any] = {
+    "name": "research",
+    "serviceAccounts": ["team/*"],
+    "namespaces": ["team", "scratch-*"],
+    "images": ["worker:*", "registry.example.com/ml/*"],
+    "maxHosts": 4,
+    "maxGpus": 16,
+}
+TRAINER = Caller("system:serviceaccount:team:trainer", ["system:serviceaccounts:team"])
+
+
+def make_rule(**changes: Any) -> Rule:
+    return parse_policy({"rules": [{**RULE, **changes}]}).rules[0]
+
+
+# Reading
+
+
+def test_a_whole_rule_is_read() -> None:
+    """Every key of the file has its place."""
+    rule = make_rule(
+        groups=["g"],
+        maxTotalHosts=8,
+        maxTotalGpus=32,
+        priorityClasses=["low"],
+        queues=["q"],
+        volumes=["emptyDir", "hostPath"],
+        secrets=["keys"],
+        podServiceAccounts=["worker"],
+        capabilities=["IPC_LOCK"],
+        privileged=True,
+    )
+    assert rule == Rule(
+        name="research",
+        service_accounts=("team/*",),
+        groups=("g",),
+        namespaces=("team", "scratch-*"),
+        images=("worker:*", "registry.example.com/ml/*"),
+        max_hosts=4,
+        max_gpus=16,
+        max_total_hosts=8,
+        max_total_gpus=32,
+        priority_classes=("low",),
+        queues=("q",),
+        volumes=("emptyDir", "hostPath"),
+        secrets=("keys",),
+        pod_service_accounts=("worker",),
+        capabilities=("IPC_LOCK",),
+        privileged=True,
+    )
+
+
+def test_what_is_not_said_is_the_careful_choice() -> None:
+    """No limit is forgotten: those of one mesh must be said."""
+    rule = make_rule()
+    assert (rule.privileged, rule.secrets, rule.queues, rule.capabilities) == (False, (), (), ())
+    assert "hostPath" not in rule.volumes
+    assert "secret" not in rule.volumes
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"maxHosts": "many"}, "rules[0].maxHosts: a whole number from 0 on, not 'many'"),
+        ({"maxHosts": -1}, "rules[0].maxHosts: a whole number from 0 on, not -1"),
+        ({"maxGpus": True}, "rules[0].maxGpus: a whole number from 0 on, not True"),
+        ({"maxGpus": 1.5}, "rules[0].maxGpus: a whole number from 0 on, not 1.5"),
+        ({"maxTotalGpus": None}, "rules[0].maxTotalGpus: a whole number from 0 on, not None"),
+        ({"images": "worker:1"}, "rules[0].images: a list of texts, not 'worker:1'"),
+        ({"images": [1]}, "rules[0].images: a list of texts, not [1]"),
+        ({"namespaces": [""]}, "rules[0].namespaces: a list of texts, not ['']"),
+        ({"privileged": "yes"}, "rules[0].privileged: true or false, not 'yes'"),
+        ({"name": "My Rule"}, "rules[0].name: lowercase letters, digits and dashes"),
+        ({"name": None}, "rules[0].name: lowercase letters, digits and dashes"),
+        ({"maxHost": 3}, "rules[0].maxHost: there is no such key; did you mean 'maxHosts'?"),
+        ({"serviceAccounts": []}, "rules[0]: serviceAccounts or groups must say whom it is for"),
+    ],
+)
+def test_mistakes_are_named(change: dict[str, Any], words: str) -> None:
+    """The field, what it should be, and what is there."""
+    with pytest.raises(SpecError) as caught:
+        make_rule(**change)
+    assert words in caught.value.seen
+
+
+@pytest.mark.parametrize("key", ["name", "namespaces", "images", "maxHosts", "maxGpus"])
+def test_what_must_be_said(key: str) -> None:
+    """A rule without limits would be no rule."""
+    rule = {name: value for name, value in RULE.items() if name != key}
+    with pytest.raises(SpecError) as caught:
+        parse_policy({"rules": [rule]})
+    assert f"rules[0].{key}: missing" in caught.value.seen
+
+
+def test_all_mistakes_are_told_at_once() -> None:
+    """Nobody mends a policy one mistake a time."""
+    data = {"rule": 1, "rules": [{**RULE, "maxHosts": "x"}, 3, {**RULE, "maxGpus": "y"}]}
+    with pytest.raises(SpecError) as caught:
+        parse_policy(data)
+    assert caught.value.what == "the policy is wrong in 4 places"
+    assert caught.value.seen.splitlines() == [
+        "rule: there is no such key; did you mean 'rules'?",
+        "rules[0].maxHosts: a whole number from 0 on, not 'x'",
+        "rules[1]: a rule is a mapping",
+        "rules[2].maxGpus: a whole number from 0 on, not 'y'",
+    ]
+
+
+@pytest.mark.parametrize("data", [None, [], "x", {}, {"rules": None}, {"rules": {}}])
+def test_what_is_no_policy(data: Any) -> None:
+    """Nothing is not taken for a policy that denies, nor for one that allows."""
+    with pytest.raises(SpecError):
+        parse_policy(data)
+
+
+def test_no_rules_are_a_policy() -> None:
+    """It denies everything."""
+    assert parse_policy({"rules": []}) == Policy([])
+
+
+def test_two_rules_of_one_name() -> None:
+    """Totals are counted by name, so names are used once."""
+    with pytest.raises(SpecError) as caught:
+        parse_policy({"rules": [RULE, RULE]})
+    assert "two are named 'research'" in caught.value.seen
+
+
+def test_a_policy_in_a_file(tmp_path: Path) -> None:
+    """As YAML; an error names the file."""
+    path = tmp_path / "policy.yaml"
+    path.write_text(
+        "rules:\n- name: a\n  groups: ['*']\n  namespaces: [x]\n  images: ['*']\n"
+        "  maxHosts: 1\n  maxGpus: 0\n"
+    )
+    assert load_policy(path).rules[0].name == "a"
+    path.write_text("rules: 1")
+    with pytest.raises(SpecError, match=r"policy\.yaml"):
+        load_policy(path)
+    path.write_text("rules: [")
+    with pytest.raises(SpecError, match="cannot be read"):
+        load_policy(path)
+    with pytest.raises(SpecError, match="cannot be read"):
+        load_policy(tmp_path / "missing")
+
+
+# Whom is it for?
+
+
+@pytest.mark.parametrize(
+    ("caller", "yes"),
+    [
+        (TRAINER, True),
+        (Caller("system:serviceaccount:other:trainer"), False),
+        (Caller("system:serviceaccount:team"), False),
+        (Caller("team/trainer"), False),
+        (Caller("anybody", ["vision"]), True),
+        (Caller("anybody", ["visions"]), False),
+        (Caller("anybody"), False),
+    ],
+)
+def test_whom_a_rule_is_for(caller: Caller, yes: bool) -> None:
+    """ServiceAccounts by namespace and name, others by group; a user who is called alike is nobody."""
+    assert make_rule(groups=["vision"]).is_for(caller) is yes
+
+
+def test_patterns() -> None:
+    """A star is anything, and everything else is itself."""
+    assert matches("a/b/c", ["a/*"])
+    assert not matches("A/b", ["a/*"])
+    assert not matches("ab", ["a", "b"])
+    assert not matches("x", [])
+
+
+# What it allows
+
+
+def ask(mesh: dict[str, Any], *rules: Rule, used: Usage | None = None) -> Verdict:
+    policy = Policy(rules or [make_rule()])
+    usage = {"research": used} if used else {}
+    return admit(policy, TRAINER, "team", mesh, usage)
+
+
+def complaints(verdict: Verdict) -> list[str]:
+    return [f"{one.field}: {one.text}" for one in verdict.violations]
+
+
+def gpu_mesh(hosts: int, gpus: Any) -> dict[str, Any]:
+    mesh = make_mesh(replicas=hosts)
+    resources = {"limits": {"nvidia.com/gpu": gpus}}
+    mesh["spec"]["podTemplate"]["spec"]["containers"][0]["resources"] = resources
+    return mesh
+
+
+def test_what_a_rule_allows() -> None:
+    """Its name is told."""
+    verdict = ask(gpu_mesh(4, 4))
+    assert verdict.rule is not None
+    assert verdict.rule.name == "research"
+
+
+@pytest.mark.parametrize(
+    ("mesh", "used", "words"),
+    [
+        (make_mesh(replicas=6), None, "spec.replicas: 6 hosts asked for, at most 4: 2 too many"),
+        (gpu_mesh(4, 8), None, "spec.podTemplate: 32 GPUs asked for, at most 16: 16 too many"),
+        (
+            make_mesh(replicas=3),
+            Usage(hosts=6),
+            "spec.replicas: 3 hosts asked for beside 6 in use, at most 8: 1 too many",
+        ),
+        (
+            gpu_mesh(2, 8),
+            Usage(gpus=20),
+            "spec.podTemplate: 16 GPUs asked for beside 20 in use, at most 32: 4 too many",
+        ),
+    ],
+    ids=["hosts", "GPUs", "hosts in total", "GPUs in total"],
+)
+def test_limits_say_by_how_much(mesh: dict[str, Any], used: Usage | None, words: str) -> None:
+    """Whoever is denied knows what would be allowed."""
+    verdict = ask(mesh, make_rule(maxTotalHosts=8, maxTotalGpus=32), used=used)
+    assert verdict.rule is None
+    assert complaints(verdict) == [words]
+
+
+def test_the_first_rule_that_allows_counts() -> None:
+    """Rules add up; each denial is named with its rule when none allows."""
+    small, large = make_rule(), make_rule(name="large", maxHosts=100)
+    allowed = ask(make_mesh(replicas=50), small, large).rule
+    assert allowed is not None
+    assert allowed.name == "large"
+    denied = ask(make_mesh(replicas=500), small, large)
+    assert [one.rule for one in denied.violations] == ["research", "large"]
+
+
+def test_whom_no_rule_is_for() -> None:
+    """They are told so, and nothing of the rules of others."""
+    verdict = admit(Policy([make_rule()]), Caller("stranger"), "team", make_mesh(), {})
+    assert [one.text for one in verdict.violations] == ["no rule is for stranger"]
+
+
+def test_namespaces() -> None:
+    """Only those that the rule names."""
+    rule = make_rule()
+    assert admit(Policy([rule]), TRAINER, "scratch-1", make_mesh(), {}).rule == rule
+    denied = admit(Policy([rule]), TRAINER, "kube-system", make_mesh(), {})
+    assert complaints(denied) == ["metadata.namespace: 'kube-system' is not among team, scratch-*"]
+
+
+# Queues and priorities
+
+
+def test_a_queue_must_be_named_where_there_are_some() -> None:
+    """Else a mesh would go past them."""
+    rule = make_rule(queues=["train-*"])
+    assert "is missing; one of train-*" in complaints(ask(make_mesh(), rule))[0]
+    assert ask(make_mesh(labels={QUEUE: "train-1"}), rule).rule
+    assert "'other' is not allowed" in complaints(ask(make_mesh(labels={QUEUE: "other"}), rule))[0]
+
+
+def test_no_queue_may_be_named_where_there_are_none() -> None:
+    """Neither on the mesh nor on its pods."""
+    assert not ask(make_mesh(labels={QUEUE: "x"})).rule
+    mesh = make_mesh()
+    mesh["spec"]["podTemplate"]["metadata"] = {"labels": {QUEUE: "x"}}
+    assert not ask(mesh).rule
+
+
+def test_priorities() -> None:
+    """A class of pods, and a class of Kueue's."""
+    rule = make_rule(priorityClasses=["low"])
+    for name, allowed in (("low", True), ("high", False)):
+        mesh = make_mesh(labels={"kueue.x-k8s.io/priority-class": name})
+        assert bool(ask(mesh, rule).rule) is allowed
+        mesh = make_mesh()
+        mesh["spec"]["podTemplate"]["spec"]["priorityClassName"] = name
+        assert bool(ask(mesh, rule).rule) is allowed
+
+
+# Pods
+
+
+def check(rule: Rule | None = None, container: Any = None, **spec: Any) -> list[str]:
+    """What a rule has against a pod."""
+    template = copy.deepcopy(make_template())
+    template["spec"] |= spec
+    template["spec"]["containers"][0] |= container or {}
+    return [field for field, _text in check_template(template, rule or make_rule())]
+
+
+POD = "spec.podTemplate.spec"
+FORBIDDEN: dict[str, tuple[dict[str, Any], str]] = {
+    "host network": ({"hostNetwork": True}, f"{POD}.hostNetwork"),
+    "host processes": ({"hostPID": True}, f"{POD}.hostPID"),
+    "host memory": ({"hostIPC": True}, f"{POD}.hostIPC"),
+    "a node": ({"nodeName": "n1"}, f"{POD}.nodeName"),
+    "a scheduler": ({"schedulerName": "mine"}, f"{POD}.schedulerName"),
+    "a runtime": ({"runtimeClassName": "x"}, f"{POD}.runtimeClassName"),
+    "claims": ({"resourceClaims": [{"name": "x"}]}, f"{POD}.resourceClaims"),
+    "something new": ({"brandNew": {"x": 1}}, f"{POD}.brandNew"),
+    "host path": ({"volumes": [{"name": "a", "hostPath": {"path": "/"}}]}, f"{POD}.volumes[0]"),
+    "claim": ({"volumes": [{"name": "a", "persistentVolumeClaim": {}}]}, f"{POD}.volumes[0]"),
+    "csi": ({"volumes": [{"name": "a", "csi": {"driver": "x"}}]}, f"{POD}.volumes[0]"),
+    "secret": (
+        {"volumes": [{"name": "a", "secret": {"secretName": "keys"}}]},
+        f"{POD}.volumes[0].secret.secretName",
+    ),
+    "projected secret": (
+        {"volumes": [{"name": "a", "projected": {"sources": [{"secret": {"name": "keys"}}]}}]},
+        f"{POD}.volumes[0].projected.sources[0].secret.name",
+    ),
+    "projected news": (
+        {"volumes": [{"name": "a", "projected": {"sources": [{"brandNew": {"x": 1}}]}}]},
+        f"{POD}.volumes[0].projected.sources[0].brandNew",
+    ),
+    "account": ({"serviceAccountName": "admin"}, f"{POD}.serviceAccountName"),
+    "account's old name": ({"serviceAccount": "admin"}, f"{POD}.serviceAccount"),
+    "pull secret": (
+        {"imagePullSecrets": [{"name": "keys"}]},
+        f"{POD}.imagePullSecrets[0].name",
+    ),
+    "kernel settings": (
+        {"securityContext": {"sysctls": [{"name": "x"}]}},
+        f"{POD}.securityContext.sysctls",
+    ),
+    "no seccomp": (
+        {"securityContext": {"seccompProfile": {"type": "Unconfined"}}},
+        f"{POD}.securityContext.seccompProfile.type",
+    ),
+}
+IN_CONTAINER: dict[str, tuple[dict[str, Any], str]] = {
+    "image": ({"image": "evil:1"}, "image"),
+    "no image": ({"image": ""}, "image"),
+    "privileged": ({"securityContext": {"privileged": True}}, "securityContext.privileged"),
+    "capability": (
+        {"securityContext": {"capabilities": {"add": ["SYS_ADMIN"]}}},
+        "securityContext.capabilities.add",
+    ),
+    "proc": ({"securityContext": {"procMount": "Unmasked"}}, "securityContext.procMount"),
+    "host port": ({"ports": [{"containerPort": 1, "hostPort": 1}]}, "ports[0].hostPort"),
+    "devices": ({"volumeDevices": [{"name": "x"}]}, "volumeDevices"),
+    "variable": (
+        {"env": [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "keys"}}}]},
+        "env[0].valueFrom.secretKeyRef",
+    ),
+    "variables": ({"envFrom": [{"secretRef": {"name": "keys"}}]}, "envFrom[0].secretRef"),
+    "probe elsewhere": (
+        {"readinessProbe": {"httpGet": {"host": "10.0.0.1", "port": 1}}},
+        "readinessProbe.httpGet.host",
+    ),
+    "hook elsewhere": (
+        {"lifecycle": {"preStop": {"httpGet": {"host": "10.0.0.1"}}}},
+        "lifecycle.preStop.httpGet.host",
+    ),
+    "amount": (
+        {"resources": {"limits": {"nvidia.com/gpu": "+8"}}},
+        "resources.limits.nvidia.com/gpu",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FORBIDDEN)
+def test_what_pods_may_not_have(name: str) -> None:
+    """Whatever gives hold of a node, of a secret or of somebody else's rights, or is not known."""
+    spec, field = FORBIDDEN[name]
+    assert field in check(**spec)
+
+
+@pytest.mark.parametrize("kind", ["containers", "initContainers"])
+@pytest.mark.parametrize("name", IN_CONTAINER)
+def test_what_containers_may_not_have(name: str, kind: str) -> None:
+    """The same for those that run before."""
+    container, field = IN_CONTAINER[name]
+    spec: dict[str, Any] = {"name": "x", "image": "worker:1", **container}
+    assert f"{POD}.{kind}[0].{field}" in check(**{kind: [spec]})
+
+
+ORDINARY: dict[str, Any] = {
+    "volumes": [{"name": "a", "emptyDir": {}}, {"name": "b", "configMap": {"name": "x"}}],
+    "nodeSelector": {"gpu": "h100"},
+    "tolerations": [{"operator": "Exists"}],
+    "affinity": {"nodeAffinity": {}},
+    "topologySpreadConstraints": [{"maxSkew": 1}],
+    "securityContext": {"runAsUser": 1000, "seccompProfile": {"type": "RuntimeDefault"}},
+    "hostNetwork": False,
+    "serviceAccountName": "default",
+    "automountServiceAccountToken": False,
+    "initContainers": [{"name": "i", "image": "worker:2"}],
+}
+IN_ORDINARY: dict[str, Any] = {
+    "command": ["python"],
+    "env": [{"name": "A", "value": "1"}],
+    "ports": [{"containerPort": 26600}],
+    "resources": {"limits": {"nvidia.com/gpu": 8, "memory": "1Ti"}},
+    "readinessProbe": {"tcpSocket": {"port": 26600}},
+    "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+    "volumeMounts": [{"name": "a", "mountPath": "/a"}],
+}
+
+
+def test_ordinary_pods_are_ordinary() -> None:
+    """What programs need for their work is nobody's concern."""
+    assert check(container=IN_ORDINARY, **ORDINARY) == []
+
+
+def test_what_a_rule_names_is_allowed() -> None:
+    """Each by its own key."""
+    rule = make_rule(
+        volumes=["hostPath"],
+        secrets=["keys"],
+        podServiceAccounts=["admin"],
+        capabilities=["IPC_LOCK"],
+    )
+    container = {
+        "env": [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "keys"}}}],
+        "securityContext": {"capabilities": {"add": ["IPC_LOCK"]}},
+    }
+    spec = {
+        "volumes": [{"name": "a", "hostPath": {"path": "/dev/infiniband"}}],
+        "serviceAccountName": "admin",
+        "imagePullSecrets": [{"name": "keys"}],
+    }
+    assert check(rule, container, **spec) == []
+
+
+def test_an_account_that_is_not_said_is_the_default_one() -> None:
+    """Where that is not allowed, another one must be named."""
+    rule = make_rule(podServiceAccounts=["worker"])
+    assert check(rule) == [f"{POD}.serviceAccountName"]
+    assert check(rule, serviceAccountName="worker") == []
+
+
+def test_the_privileged_still_have_limits() -> None:
+    """They may do with nodes what they like; images, accounts, secrets and volumes are still named."""
+    rule = make_rule(privileged=True)
+    container = {"securityContext": {"privileged": True}, "volumeDevices": [{"name": "x"}]}
+    assert check(rule, container, hostNetwork=True, nodeName="n1") == []
+    assert check(rule, {"image": "evil:1"}) == [f"{POD}.containers[0].image"]
+    assert check(rule, volumes=[{"name": "a", "hostPath": {}}]) == [f"{POD}.volumes[0]"]
+
+
+def test_a_template_has_labels_and_annotations_only() -> None:
+    """Finalizers and owners would keep pods alive, or end them."""
+    template = make_template() | {"metadata": {"labels": {}, "finalizers": ["x"]}}
+    fields = [field for field, _ in check_template(template, make_rule())]
+    assert fields == ["spec.podTemplate.metadata.finalizers"]
+
+
+# How much it is
+
+
+@pytest.mark.parametrize(
+    ("containers", "before", "count"),
+    [
+        ([{"limits": {"nvidia.com/gpu": 8}}], [], 8),
+        ([{"limits": {"nvidia.com/gpu": "4"}}, {"limits": {"amd.com/gpu": 2}}], [], 6),
+        ([{"requests": {"nvidia.com/gpu": 3}}], [], 3),
+        ([{"requests": {"nvidia.com/gpu": 3}, "limits": {"nvidia.com/gpu": 4}}], [], 4),
+        ([{"limits": {"nvidia.com/mig-1g.5gb": 2, "cpu": 9}}], [], 2),
+        ([{"limits": {"nvidia.com/gpu.shared": 1}}], [], 1),
+        ([{"limits": {"gpu.intel.com/i915": 1}}], [], 1),
+        ([{}], [{"limits": {"nvidia.com/gpu": 5}}], 5),
+        ([{"limits": {"nvidia.com/gpu": "500m"}}], [], 1),
+        ([{"limits": {"memory": "8Gi"}}], [], 0),
+    ],
+)
+def test_gpus_are_counted(containers: list[Any], before: list[Any], count: int) -> None:
+    """Of all makers and kinds, as the scheduler would: together, or those of one that runs before."""
+    spec = {
+        "containers": [{"resources": one} for one in containers],
+        "initContainers": [{"resources": one} for one in before],
+    }
+    assert count_gpus({"spec": spec}) == count
+
+
+def test_meshes_are_measured_by_rule() -> None:
+    """All hosts together, and only those that the rule made."""
+    meshes = [gpu_mesh(2, 8), gpu_mesh(3, 1), gpu_mesh(5, 1)]
+    for mesh, rule in zip(meshes, ("a", "a", "b"), strict=True):
+        mesh["metadata"]["labels"] = {RULE_LABEL: rule}
+    assert measure(meshes[0]) == Usage(2, 16)
+    assert measure_rule(meshes, "a") == Usage(5, 19)
+    assert measure_rule(meshes, "c") == Usage()
+
+
+# The shape of a request
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        (lambda m: m.update(status={}), "status"),
+        (lambda m: m["metadata"].update(ownerReferences=[]), "metadata.ownerReferences"),
+        (lambda m: m["metadata"].update(finalizers=["x"]), "metadata.finalizers"),
+        (lambda m: m["metadata"].update(generateName="x"), "metadata.generateName"),
+        (lambda m: m["metadata"].pop("name"), "metadata.name"),
+        (lambda m: m["metadata"].update(namespace="other"), "metadata.namespace"),
+        (lambda m: m["metadata"].update(labels={RULE_LABEL: "x"}), f"metadata.labels.{RULE_LABEL}"),
+        (
+            lambda m: m["metadata"].update(annotations={REQUESTED_BY: "x"}),
+            f"metadata.annotations.{REQUESTED_BY}",
+        ),
+        (lambda m: m["spec"].update(replicas=0), "spec.replicas"),
+        (lambda m: m["spec"].update(replicas="4"), "spec.replicas"),
+        (lambda m: m["spec"].update(brandNew=1), "spec.brandNew"),
+        (lambda m: m["spec"].pop("podTemplate"), "spec.podTemplate.spec.containers"),
+        (lambda m: m.pop("spec"), "spec.replicas"),
+    ],
+)
+def test_requests_that_are_out_of_shape(change: Any, field: str) -> None:
+    """What a request may not say, whoever makes it."""
+    mesh = make_mesh()
+    change(mesh)
+    assert field in [one for one, _ in check_shape(mesh, "team")]
+
+
+def test_a_request_in_shape() -> None:
+    """Nothing is wrong with it."""
+    assert list(check_shape(make_mesh(labels={"a": "b"}), "team")) == []
