@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import enum
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from .spec import JobSpec
-from .status import Liveness, Status
+from .status import HostStatus, Liveness, Status
 
 ON_CHANGE = ("ask", "replace", "new")
 
@@ -154,16 +155,19 @@ def make_plan(
     changes = diff_specs(observed.spec, spec)
     lost = observed.status.failed_hosts
     if not changes and lost:
-        return _changed(spec, changes, at, f"hosts were lost: {_lost(observed.status)}", word)
+        return _changed(spec, changes, at, f"hosts were lost: {_describe(lost)}", word)
     if not changes:
         action = Action.NOTHING if held else Action.REUSE
         return _plan(action, f"the allocation is {live.value} and nothing changed", spec, at)
-    if can_resize and not lost and _only_sizes(changes, observed.spec, spec):
+    stuck = _stuck(observed.spec, spec, lost)
+    if can_resize and not stuck and _only_sizes(changes, observed.spec, spec):
         reason = "only the sizes of meshes changed"
         return Plan(
             action=Action.RESIZE, reasons=(reason,), spec=spec, changes=changes, apply_id=at
         )
     reason = f"the declaration differs from the {live.value} allocation"
+    if stuck:
+        reason += f", and a smaller one would keep hosts that were lost: {_describe(stuck)}"
     return _changed(spec, changes, at, reason, word)
 
 
@@ -197,9 +201,22 @@ def _changed(
     )
 
 
-def _lost(status: Status) -> str:
-    lost = ((host.host, host.reason.partition("\n")[0]) for host in status.failed_hosts)
-    return ", ".join(f"{host} ({reason})" if reason else host for host, reason in lost)
+def _stuck(before: JobSpec, after: JobSpec, lost: Sequence[HostStatus]) -> list[HostStatus]:
+    """Lost hosts that would be all or part of what is left of a mesh that gets smaller.
+
+    Others do not stand in the way: a mesh may grow beside them, and those at its end go first.
+    """
+    found: list[HostStatus] = []
+    for host in lost:
+        mesh, _, rank = host.host.rpartition("/")
+        if int(rank) < after.sizes.get(mesh, 0) < before.sizes.get(mesh, 0):
+            found.append(host)
+    return found
+
+
+def _describe(lost: Sequence[HostStatus]) -> str:
+    words = ((host.host, host.reason.partition("\n")[0]) for host in lost)
+    return ", ".join(f"{host} ({reason})" if reason else host for host, reason in words)
 
 
 def _plan(action: Action, reason: str, spec: JobSpec, apply_id: str | None = None) -> Plan:

@@ -214,6 +214,35 @@ def test_what_hosts_do_is_no_part_of_the_decision() -> None:
     assert make_plan(spec(), replace(observed, status=status)).action is Action.REUSE
 
 
+def with_lost(*hosts: str, size: int = 3) -> Observed:
+    """A job of one mesh of which some hosts were lost."""
+    lost = [
+        HostStatus(host=host, state=HostState.FAILED, reason="its node is DOWN") for host in hosts
+    ]
+    status = Status(liveness=Liveness.RUNNING, hosts=tuple(lost))
+    return Observed(spec=spec({"a": size}), status=status, apply_id="id-1")
+
+
+@pytest.mark.parametrize(
+    ("lost", "size"), [("a/0", 4), ("a/2", 4), ("a/2", 2), ("a/1", 1)], ids=str
+)
+def test_lost_hosts_that_are_not_in_the_way(lost: str, size: int) -> None:
+    """A mesh may grow beside them, and those that go anyway are no loss."""
+    plan = make_plan(spec({"a": size}), with_lost(lost), can_resize=True)
+    assert (plan.action, plan.approved) == (Action.RESIZE, True)
+
+
+@pytest.mark.parametrize(("lost", "size"), [("a/0", 2), ("a/1", 2), ("a/0", 1)], ids=str)
+def test_what_would_be_left_must_live(lost: str, size: int) -> None:
+    """Giving back hosts that live to keep those that were lost needs a person's word."""
+    plan = make_plan(spec({"a": size}), with_lost(lost), can_resize=True)
+    assert (plan.action, plan.approved) == (Action.REPLACE, False)
+    assert (
+        f"a smaller one would keep hosts that were lost: {lost} (its node is DOWN)"
+        in plan.reasons[0]
+    )
+
+
 def test_changes_from_and_to_nothing() -> None:
     """What comes and what goes are told apart from what changes."""
     assert str(Change(field="x", before=None, after=0)) == "+ x: 0"

@@ -10,7 +10,7 @@ import pytest
 
 from milkweed.backends.slurm.places import PartData, Place, make_note, make_places
 from milkweed.backends.slurm.resize import (
-    drop_ended,
+    drop_gone,
     limit_growth,
     make_growth,
     next_component,
@@ -128,7 +128,7 @@ def test_components_that_are_over_free_their_ranks(tmp_path: Path) -> None:
     }
     for data in parts.values():
         save_part_file(tmp_path, data)
-    drop_ended(tmp_path, parts, [row(), row(component=1, state="TIMEOUT")])
+    drop_gone(tmp_path, parts, [row(), row(component=1, state="TIMEOUT")])
     assert {number: data["released"] for number, data in load_parts(tmp_path, 0).items()} == {
         0: [],
         1: [0],
@@ -138,8 +138,37 @@ def test_components_that_are_over_free_their_ranks(tmp_path: Path) -> None:
 
 def test_a_component_that_was_dropped_is_not_written_again(tmp_path: Path) -> None:
     """What is known to be over is left alone."""
-    drop_ended(tmp_path, {0: part("w/0", released=[0])}, [])
+    drop_gone(tmp_path, {0: part("w/0", released=[0])}, [])
     assert list(tmp_path.iterdir()) == []
+
+
+def lost_one(tmp_path: Path, *nodes: str, state: str = "RUNNING") -> list[Place]:
+    """Three hosts on n1 to n3, which was noted; then Slurm's list of the job's nodes has changed."""
+    whole, before = part("w/0", "w/1", "w/2"), row(nodes=("n1", "n2", "n3"))
+    noted = {**whole, **(make_note(whole, before) or {})}
+    save_part_file(tmp_path / "job", noted)
+    return make_places([row(nodes=nodes, state=state)], {0: noted})
+
+
+def test_a_host_whose_node_left_the_job_frees_its_rank(tmp_path: Path) -> None:
+    """Slurm took the dead node out of the job, so a growing job gives its host another."""
+    after = lost_one(tmp_path, "n1", "n3")
+    drop_gone(tmp_path / "job", {0: after[0].part}, [row(nodes=("n1", "n3"))])
+    parts = load_parts(tmp_path / "job", 0)
+    assert parts[0]["released"] == [1]
+    there = places_of([row(nodes=("n1", "n3"))], parts)
+    [added] = make_growth(spec(w=4), there)
+    assert added.hosts == (("w", 1), ("w", 3))
+
+
+@pytest.mark.parametrize("nodes", [(), ("n1", "n7"), ("n1", "n2", "n3")])
+def test_ranks_are_freed_only_when_it_is_certain_whose(
+    tmp_path: Path, nodes: tuple[str, ...]
+) -> None:
+    """No nodes, other nodes, or all of them: nobody is known to have gone."""
+    after = lost_one(tmp_path, *nodes)
+    drop_gone(tmp_path / "job", {0: after[0].part}, [row(nodes=nodes)])
+    assert load_parts(tmp_path / "job", 0)[0]["released"] == []
 
 
 # Giving back, with Slurm
@@ -230,3 +259,18 @@ def test_hosts_without_a_node_are_not_dialled(slurm: FakeSlurm, tmp_path: Path) 
     release(tmp_path / "job", [second], door)
     release(tmp_path / "job", [first], door)
     assert dialled == ["w/0"]
+
+
+def test_a_lost_host_is_given_back_without_its_node(slurm: FakeSlurm, tmp_path: Path) -> None:
+    """Slurm has taken its node already, and the others keep theirs."""
+    data = give_back(tmp_path / "job", lost_one(tmp_path, "n1", "n2")[2:])
+    assert slurm.calls == [["scontrol", "update", "JobId=7", "NodeList=n[1-2]"]]
+    assert data["released"] == [2]
+
+
+def test_the_last_nodes_of_a_job_are_not_given_back(slurm: FakeSlurm, tmp_path: Path) -> None:
+    """The hosts that would be left have none, and Slurm would end the job."""
+    with pytest.raises(BackendError, match="have lost their nodes, so none was released"):
+        give_back(tmp_path / "job", lost_one(tmp_path, "n2", "n3")[1:])
+    assert slurm.calls == []
+    assert load_parts(tmp_path / "job", 0)[0]["released"] == []

@@ -284,6 +284,19 @@ def test_a_host_without_a_node_waits_with_its_job(tmp_path: Path) -> None:
     assert "Slurm job 7 is PENDING, reason Priority" in found.reason
 
 
+def test_a_host_whose_node_left_the_job_is_lost(tmp_path: Path) -> None:
+    """Some time after a node has died, Slurm takes it out of the job that goes on without it."""
+    whole = part(
+        "w/0", "w/1", logs=str(tmp_path), nodes={"0": "n1", "1": "n2"}, nodes_start=row().start
+    )
+    left = make_places([row(nodes=("n1",))], {0: whole})
+    lost = judge_host(left[1], "x", {})
+    assert lost.state is HostState.FAILED
+    assert lost.reason == "its node n2 is no longer part of Slurm job 7"
+    unnoted = make_places([row(nodes=("n1",))], {0: part("w/0", "w/1", logs=str(tmp_path))})
+    assert judge_host(unnoted[1], "x", {}).reason == "its node is no longer part of Slurm job 7"
+
+
 def test_a_host_that_slurm_does_not_know(tmp_path: Path) -> None:
     """Its job is not listed: it has not begun, or is over."""
     [nowhere] = make_places([], {0: part("w/0", logs=str(tmp_path))})

@@ -46,7 +46,11 @@ def fork(
     Signals wait until the child has handlers of its own: with those of its parent it would tell the parent.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, HELD_BACK)
-    pid = os.fork()
+    try:
+        pid = os.fork()
+    except OSError:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        raise
     if pid:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         return pid

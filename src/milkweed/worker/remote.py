@@ -13,6 +13,7 @@ import fcntl
 import json
 import os
 import shutil
+import signal
 import stat
 import subprocess
 import time
@@ -36,7 +37,22 @@ PATIENCE_S = 2.0
 def main(invitation: Mapping[str, Any]) -> int:
     """Keep the host that this machine was chosen for, until the lease ends."""
     index = int(os.environ[invitation["index_env"]])
+    # A job may be cancelled while its hosts start: then, too, nothing is left.
+    signal.signal(signal.SIGTERM, _end_early)
     run = ensure_run_folder(invitation["apply_id"], f"{invitation['part']}.{index}")
+    try:
+        return keep(invitation, index, run)
+    except BaseException:  # whatever ends the start of a keeper, its folder goes with it
+        shutil.rmtree(run, ignore_errors=True)
+        raise
+
+
+def _end_early(number: int, _frame: object) -> None:
+    raise SystemExit(128 + number)
+
+
+def keep(invitation: Mapping[str, Any], index: int, run: Path) -> int:
+    """Find out what this machine is to be, and be it."""
     start = load_start(Path(invitation["folder"]), invitation["part"])
     if start is None or not find_certificate(start, node_of(invitation)):
         start = enrol.wait_for_start(invitation, index, run)

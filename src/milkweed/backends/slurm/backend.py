@@ -34,7 +34,7 @@ from .hosts import NODES_AGE_S, ask_host, is_elsewhere, load_nodes_of, make_door
 from .places import PartData, Place, component_of, make_note, make_places, rows_of
 from .renewal import check_renew, followers, is_due
 from .resize import (
-    drop_ended,
+    drop_gone,
     limit_growth,
     make_growth,
     next_component,
@@ -132,11 +132,12 @@ class SlurmBackend:
         """Add what is wanted and not there as components of its own, and release what is not wanted."""
         folder, generation = Path(handle["folder"]), handle["generation"]
         rows = self._rows(handle, 0.0)
-        drop_ended(folder, load_parts(folder, generation), rows)
+        parts = load_parts(folder, generation)
+        for released in surplus(spec, places_of(rows, parts)).values():
+            release(folder, released, lambda place: str(make_door(place)))
+        drop_gone(folder, load_parts(folder, generation), rows)
         parts = load_parts(folder, generation)
         places = places_of(rows, parts)
-        for released in surplus(spec, places).values():
-            release(folder, released, lambda place: str(make_door(place)))
         jobs = list(handle["jobs"])
         request = Request(spec=spec, apply_id=handle["apply_id"], keep=_is_kept(parts))
         for part in limit_growth(make_growth(spec, places), rows):

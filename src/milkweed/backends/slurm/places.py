@@ -30,6 +30,11 @@ class Place:
     part: PartData
 
     @property
+    def noted_node(self) -> str:
+        """The node it was on when that was noted; Slurm may have taken it out of the job since."""
+        return self.part.get("nodes", {}).get(str(self.index), "")
+
+    @property
     def task_log(self) -> str:
         """The file for what Slurm says of the tasks of this host's part."""
         return f"{self.part['logs']}/{part_log(self.part['part'])}"
@@ -87,10 +92,11 @@ def is_certain(part: PartData, row: JobRow) -> bool:
     """Whether it is known which host is on which node: it was noted, or none has gone yet."""
     whole = len(part["hosts"]) - len(part["released"])
     running = row.liveness is Liveness.RUNNING
-    return not running or _is_noted(part, row) or len(row.nodes) in {whole, len(part["hosts"])}
+    return not running or is_noted(part, row) or len(row.nodes) in {whole, len(part["hosts"])}
 
 
-def _is_noted(part: PartData, row: JobRow) -> bool:
+def is_noted(part: PartData, row: JobRow) -> bool:
+    """Whether it was noted in this run of the job which host is on which node."""
     nodes = set(part.get("nodes", {}).values())
     return bool(nodes) and part.get("nodes_start") == row.start and set(row.nodes) <= nodes
 
@@ -117,7 +123,7 @@ def place_nodes(part: PartData, row: JobRow | None) -> dict[int, str]:
     if row is None or row.liveness is not Liveness.RUNNING:
         return {}
     noted = {int(index): node for index, node in part.get("nodes", {}).items()}
-    if _is_noted(part, row):
+    if is_noted(part, row):
         return {index: node for index, node in noted.items() if node in row.nodes}
     left = [index for index in range(len(part["hosts"])) if index not in part["released"]]
     indices = left if len(row.nodes) <= len(left) else range(len(part["hosts"]))

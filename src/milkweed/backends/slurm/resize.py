@@ -13,7 +13,7 @@ from ...spec import JobSpec
 from ...status import Liveness
 from . import commands
 from .hostlist import fold_hostlist
-from .places import PartData, Place, component_of, is_certain, make_places, place_nodes
+from .places import PartData, Place, component_of, is_certain, is_noted, make_places, place_nodes
 from .shape import Part, Shape, make_shape
 from .start import save_part_data
 from .text import JobRow
@@ -48,12 +48,21 @@ def surplus(spec: JobSpec, places: Sequence[Place]) -> dict[int, list[Place]]:
     return found
 
 
-def drop_ended(folder: Path, parts: Mapping[int, PartData], rows: Sequence[JobRow]) -> None:
-    """Hosts of components that are over are not there any more: their ranks are free."""
-    alive = {component_of(row) for row in rows if row.liveness is not Liveness.ENDED}
+def drop_gone(folder: Path, parts: Mapping[int, PartData], rows: Sequence[JobRow]) -> None:
+    """Hosts of components that are over, or whose node has left the job, are not there: their ranks are free."""
+    alive = {component_of(row): row for row in rows if row.liveness is not Liveness.ENDED}
     for component, part in parts.items():
-        if component not in alive and len(part["released"]) < len(part["hosts"]):
-            save_part_data(folder, {**part, "released": list(range(len(part["hosts"])))})
+        gone = set(part["released"]) | _gone(part, alive.get(component))
+        if gone != set(part["released"]):
+            save_part_data(folder, {**part, "released": sorted(gone)})
+
+
+def _gone(part: PartData, row: JobRow | None) -> set[int]:
+    if row is None:
+        return set(range(len(part["hosts"])))
+    if not row.nodes or not is_noted(part, row):
+        return set()  # it waits, or it is not certain which of its hosts has no node any more
+    return {int(index) for index, node in part["nodes"].items() if node not in row.nodes}
 
 
 def release(folder: Path, places: Sequence[Place], door: Callable[[Place], str]) -> None:
@@ -70,16 +79,23 @@ def release(folder: Path, places: Sequence[Place], door: Callable[[Place], str])
             hint="connect once with state() while all are there, or end the job and ask for a smaller one",
         )
     gone = {place.index for place in places} | set(part["released"])
+    names = [node for index, node in sorted(nodes.items()) if index not in gone]
+    left = len(part["hosts"]) - len(gone)
+    if row is not None and row.liveness is Liveness.RUNNING and left and not names:
+        # Slurm ends a job whose last node is taken away.
+        raise BackendError(
+            f"the hosts that would be left of Slurm job {row.job_id} have lost their nodes, so none was released",
+            seen=f"of {left} hosts that would be left, none has a node",
+            hint="end the job with kill(), and ask for a smaller one",
+        )
     save_part_data(folder, {**part, "released": sorted(gone)})
     for place in places:
         _stop(door(place)) if place.node else None
     if row is None or row.liveness is Liveness.ENDED:
         return
-    left = len(part["hosts"]) - len(gone)
     if left == 0:
         commands.run(["scancel", str(row.job_id)])
     elif row.liveness is Liveness.RUNNING:
-        names = [node for index, node in sorted(nodes.items()) if index not in gone]
         _update(row, f"NodeList={fold_hostlist(names)}")
     else:
         _update(row, f"NumNodes={left}")

@@ -143,6 +143,11 @@ def judge_host(place: Place, seen: str, nodes: Mapping[str, NodeRow]) -> HostSta
     row = place.row
     if row is not None and row.liveness is Liveness.ENDED:
         return _host(place, HostState.FAILED, describe_row(row), _log_lines(place))
+    if row is not None and row.nodes and not place.node and row.liveness is Liveness.RUNNING:
+        node = place.noted_node
+        its = f"its node {node}" if node else "its node"
+        reason = f"{its} is no longer part of Slurm job {row.job_id}"
+        return _host(place, HostState.FAILED, reason, _log_lines(place))
     if row is None or not place.node:
         return _host(place, HostState.STARTING, describe_row(row) if row else "it is not in Slurm")
     if _was_up(place) and "refused" in seen.lower():
