@@ -140,6 +140,7 @@ BUILTIN_OPTIONS: Mapping[str, OptionTable] = MappingProxyType(
         "fake": FAKE_OPTIONS,
         "local": LOCAL_OPTIONS,
         "process": PROCESS_OPTIONS,
+        "kubernetes": KUBERNETES_OPTIONS,
         "slurm": SLURM_OPTIONS,
     }
 )

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from kubernetes.lab import Lab, why_missing
+from kubernetes.operators import Operating, install, make_login
 from programs import Client
 
 HERE = Path(__file__).parent
@@ -78,3 +79,23 @@ def outside_client(lab: Lab, folder: Path, home: Path) -> Client:
     made = OutsideClient(folder, home)
     made.lab = lab
     return made
+
+
+@pytest.fixture(scope="session")
+def operator_login(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The operator's definition and rights in the cluster, and a kubeconfig that has them."""
+    install(lab)
+    return make_login(lab, tmp_path_factory.mktemp("operator"), "milkweed-operator")
+
+
+@pytest.fixture
+def operating(namespace: str, operator_login: str, tmp_path: Path) -> Iterator[Operating]:
+    """An operator that acts in this test's namespace."""
+    running = Operating(tmp_path, operator_login, namespace, namespace)
+    try:
+        running.wait_leads()
+        yield running
+        if running.process.poll() is None:
+            running.stop()
+    finally:
+        running.kill()

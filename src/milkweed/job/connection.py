@@ -96,7 +96,9 @@ class Connection:
         cut = cut_hosts(self._spec.sizes, hosts)
         folder, listen = self._credentials(hosts)
         shown = engine_environment(folder) if folder else {}
-        self.meshes = engine.attach(cut, client=self.client, credentials=shown, listen=listen)
+        self.meshes = engine.attach(
+            cut, client=self.client, credentials=shown, listen=listen, gateway=_gateway(hosts[0])
+        )
         engine.forgive_faults(self._watch.is_troubled)
         return self.meshes
 
@@ -104,7 +106,7 @@ class Connection:
         """What this client shows to hosts that ask for a certificate, and where they reach it."""
         door = parse_door(hosts[0].control) if hosts[0].control else Door()
         if door.credentials:
-            return door.credentials, route_to(door.machine)
+            return door.credentials, "localhost" if door.via else route_to(door.machine)
         if folder := self._handle.get("credentials", ""):
             from ..access import check_access
             from ..pki import Credentials
@@ -279,6 +281,17 @@ def _make_host(seen: Mapping[str, Any], node: str, control: str) -> Host:
     mesh, _, rank = seen["host"].rpartition("/")
     name = node or seen["host"]
     return Host(name=name, mesh=mesh, rank=int(rank), address=seen["address"], control=control)
+
+
+def _gateway(host: Host) -> str:
+    """Through which host the others are reached, where a client cannot dial them; the engine does the rest."""
+    door = parse_door(host.control) if host.control else Door()
+    if not door.via:
+        return ""
+    from ..kube.via import forward_via
+
+    base, _, port = host.address.rpartition(":")
+    return f"{base.partition('://')[0]}://localhost:{forward_via(door.via, int(port))}"
 
 
 def _check_deadline(now_s: float, deadline_s: float | None, progress: Progress, seen: str) -> None:

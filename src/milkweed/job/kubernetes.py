@@ -111,6 +111,7 @@ class KubernetesJob(JobTrait):
             "labels": dict(labels) if labels else None,
             "annotations": dict(annotations) if annotations else None,
             "pod_template": _make_template(image_spec, pod_spec, pod_template),
+            "object_name": name,
         }
         kept = {key: value for key, value in said.items() if value is not None}
         self._add(MeshSpec(name=name, hosts=num_replicas), kept)

@@ -117,10 +117,17 @@ class Api:
         return self._ask(_Request("PATCH", path, query, _json(body), _PATCH_TYPES["apply"]))
 
     def delete(
-        self, resource: Resource, namespace: str, name: str, *, policy: str = "Background"
+        self,
+        resource: Resource,
+        namespace: str,
+        name: str,
+        *,
+        policy: str = "Background",
+        uid: str = "",
     ) -> bool:
-        """Delete an object; False when it is not there, or not any more."""
-        options = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": policy}
+        """Delete an object, where there is a uid that very one; False when it is not there any more."""
+        options: dict[str, Any] = {"kind": "DeleteOptions", "apiVersion": "v1"}
+        options |= {"propagationPolicy": policy} | ({"preconditions": {"uid": uid}} if uid else {})
         path = resource.path(namespace, name)
         try:
             self._ask(_Request("DELETE", path, {}, _json(options), "application/json"))

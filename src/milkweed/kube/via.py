@@ -7,7 +7,7 @@ import socket
 
 from .api import Api
 from .config import load_config
-from .forward import dial
+from .forward import Forward, dial
 
 
 @functools.cache
@@ -19,6 +19,13 @@ def api_of(context: str | None, kubeconfig: str | None) -> Api:
 def render_via(context: str, kubeconfig: str | None, namespace: str, pod: str) -> str:
     """The word for a pod behind an API server."""
     return "|".join([context, kubeconfig or "", namespace, pod])
+
+
+@functools.cache
+def forward_via(via: str, port: int) -> int:
+    """The port of this machine that leads to a port of the pod; it stays for the life of the program."""
+    context, kubeconfig, namespace, pod = via.split("|")
+    return Forward(api_of(context or None, kubeconfig or None), namespace, pod, port).port
 
 
 def dial_via(via: str, port: int) -> socket.socket:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -32,8 +33,9 @@ from . import cluster
 from .credentials import ensure_authority, pack
 from .making import Maker, load_place, save_place
 from .places import Pod, ask_pod, make_door, make_host, pods_in
+from .pod_parts import part
 from .settings import make_plans
-from .start import JOB_LABEL, NAME_NOTE
+from .start import HANDLE_NOTE, JOB_LABEL, NAME_NOTE
 from .status import answer_to_status, judge_pod, make_status
 
 CANCEL_TIMEOUT_S = 120.0
@@ -58,22 +60,21 @@ class KubernetesBackend:
         options = request.spec.options
         api = api_of(options.get("context"), options.get("kubeconfig"))
         namespace = options.get("namespace") or api.config.namespace
-        plans = make_plans(request.spec, namespace)
+        plans = make_plans(request.spec, namespace, request.apply_id)
         handle = make_handle(request, api, namespace, plans)
         save_place(registry.folder_of(request.apply_id), handle)
-        Maker(api, namespace, request, plans).make(
-            ensure_authority(request.apply_id), worker=pack()
-        )
+        Maker(api, handle, request, plans).make(ensure_authority(request.apply_id), worker=pack())
         return handle
 
     def resize(self, handle: Handle, spec: JobSpec) -> Handle:
         """Tell the operator another number of pods; those that stay are not touched."""
         api = self._api(handle)
-        plans = make_plans(spec, handle["namespace"])
+        plans = make_plans(spec, handle["namespace"], handle["apply_id"])
         request = Request(spec=spec, apply_id=handle["apply_id"])
-        maker = Maker(api, handle["namespace"], request, plans)
+        resized = make_handle(request, api, handle["namespace"], plans)
+        maker = Maker(api, resized, request, plans)
         maker.resize(ensure_authority(handle["apply_id"], api, handle), worker=pack())
-        return make_handle(request, api, handle["namespace"], plans)
+        return resized
 
     # Looking
 
@@ -81,27 +82,23 @@ class KubernetesBackend:
         return api_of(handle.get("context") or None, handle.get("kubeconfig"))
 
     def find(self, apply_id: str) -> Handle | None:
-        """Look for the mark that the job's objects carry, where they were asked for."""
+        """Look for the mark that the job's objects carry: where they were asked for, or in this context."""
         known = load_place(registry.folder_of(apply_id))
         if known is None:
-            return None
-        api = self._api(known)
-        selector = f"{JOB_LABEL}={apply_id}"
-        made = [mesh for mesh in known["meshes"].values() if mesh["made"]]
-        if not made:
+            return _read_handles(find_meshes(api_of(None, None), apply_id)).get(apply_id)
+        if not any(mesh["made"] for mesh in known["meshes"].values()):
             return known
+        api, selector = self._api(known), f"{JOB_LABEL}={apply_id}"
         for resource in (MESHES, SECRETS):
-            with contextlib.suppress(ApiError):
-                if api.get(resource, known["namespace"], labelSelector=selector)["items"]:
-                    return known
+            if self._list(api, resource, known["namespace"], selector):
+                return known
         return None
 
     def allocations(self) -> Mapping[str, str]:
-        """Every job of this namespace that carries our mark."""
-        api = api_of(None, None)
-        found = api.get(MESHES, api.config.namespace, labelSelector=JOB_LABEL)["items"]
+        """Every job that carries our mark, as far as this user may look."""
+        found = find_meshes(api_of(None, None))
         return {
-            item["metadata"]["labels"][JOB_LABEL]: item["metadata"]["annotations"].get(
+            part(item, "metadata", "labels")[JOB_LABEL]: part(item, "metadata", "annotations").get(
                 NAME_NOTE, ""
             )
             for item in found
@@ -226,6 +223,30 @@ class KubernetesBackend:
     def forget(self, apply_id: str) -> None:
         """Nothing of it is in the cluster: `find` has looked."""
         del apply_id
+
+
+def find_meshes(api: Api, apply_id: str = "") -> list[Any]:
+    """The objects of one job or of all: in all namespaces, or in one's own for whom that is not allowed."""
+    selector = f"{JOB_LABEL}={apply_id}" if apply_id else JOB_LABEL
+    for namespace in ("", api.config.namespace):
+        try:
+            return api.get(MESHES, namespace, labelSelector=selector)["items"]
+        except ApiError as error:
+            if error.missing:
+                return []  # the cluster does not know such objects
+            if namespace:
+                raise
+    return []
+
+
+def _read_handles(meshes: Sequence[Any]) -> dict[str, Handle]:
+    found: dict[str, Handle] = {}
+    for mesh in meshes:
+        with contextlib.suppress(KeyError, ValueError):
+            handle = json.loads(part(mesh, "metadata", "annotations")[HANDLE_NOTE])
+            namespace = mesh["metadata"]["namespace"]
+            found[handle["apply_id"]] = {**handle, "namespace": namespace, "context": ""}
+    return found
 
 
 def make_handle(request: Request, api: Api, namespace: str, plans: Sequence[Any]) -> dict[str, Any]:

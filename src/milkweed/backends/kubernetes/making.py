@@ -19,8 +19,8 @@ from .pod_parts import part
 from .pod_template import Template, inject_worker
 from .settings import MeshPlan
 from .start import (
+    COMMAND,
     JOB_LABEL,
-    LOADER,
     MESH_LABEL,
     MOUNT,
     authority_name,
@@ -62,10 +62,11 @@ class Maker:
     """Makes the objects of one job."""
 
     def __init__(
-        self, api: Api, namespace: str, request: Request, plans: Sequence[MeshPlan]
+        self, api: Api, handle: Mapping[str, Any], request: Request, plans: Sequence[MeshPlan]
     ) -> None:
         self._api = api
-        self._namespace = namespace
+        self._handle = handle
+        self._namespace = handle["namespace"]
         self._request = request
         self._plans = [plan for plan in plans if plan.made]
         self._parts = [
@@ -141,6 +142,7 @@ class Maker:
             apply_id=self._request.apply_id,
             labels=plan.labels,
             annotations=plan.annotations,
+            handle=self._handle,
         )
         try:
             saved = self._api.create(MESHES, self._namespace, made)
@@ -159,7 +161,7 @@ class Maker:
         plan, part = self._plans[number], self._parts[number]
         found = inject_worker(
             plan.template or {},
-            command=["python", "-u", "-c", LOADER],
+            command=list(COMMAND),
             env=make_environment(plan.place),
             mounts=[{"name": "milkweed", "mountPath": MOUNT, "readOnly": True}],
             volumes=[make_volume(self._request.apply_id, part, number)],

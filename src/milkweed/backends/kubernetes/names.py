@@ -38,6 +38,7 @@ __all__ = [
     "check_mesh_name",
     "check_namespace",
     "compare_quantities",
+    "make_mesh_name",
     "make_object_name",
     "make_selector",
     "matches",
@@ -53,6 +54,7 @@ MAX_NAME = 63
 MAX_SET_NAME = 52
 """The longest name of a StatefulSet: its pods carry it in a label, with a hash of ten characters behind it."""
 _HASH = 8
+_MESH_ROOM = MAX_SET_NAME - 2 * (_HASH + 1)
 
 
 # Names
@@ -102,6 +104,14 @@ def make_object_name(name: str, *, suffix: str = "", longest: int = MAX_NAME) ->
         digest = hashlib.sha256(name.encode()).hexdigest()[:_HASH]
         plain = f"{plain[: room - _HASH - 1].rstrip('-')}-{digest}"
     return check_dns_label(plain + suffix, field="name")
+
+
+def make_mesh_name(name: str, apply_id: str) -> str:
+    """The name of a MonarchMesh for a mesh of one job: names that differ, and jobs, give names that differ."""
+    plain = re.sub(r"[^a-z0-9]+", "", name.lower()).lstrip("0123456789")[:_MESH_ROOM]
+    if plain != name:
+        plain += "x" + hashlib.sha256(name.encode()).hexdigest()[:_HASH]
+    return check_mesh_name(f"{plain}x{apply_id[:_HASH]}")
 
 
 # Selectors

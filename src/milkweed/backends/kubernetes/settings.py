@@ -9,7 +9,7 @@ from typing import Any
 from ...errors import SpecError
 from ...labels import check_annotations, check_labels
 from ...spec import JobSpec, MeshSpec, suggest
-from .names import check_mesh_name, check_namespace, parse_selector
+from .names import check_namespace, make_mesh_name, parse_selector
 from .pod_template import ImageSpec, Template, make_from_image, make_from_pod_template
 from .ranks import RANK_LABEL
 from .start import DEFAULT_PORT, Place
@@ -20,6 +20,8 @@ MESH_KEYS = (
     *("label_selector", "pod_rank_label", "labels", "annotations", "object_name"),
 )
 MAX_PORT = 65535 - 64
+NO_ID = "0" * 8
+"""Stands for a job's id where a declaration is only checked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +47,7 @@ def default_selector(name: str) -> str:
     return f"app.kubernetes.io/name=monarch-worker,monarch.pytorch.org/mesh-name={name}"
 
 
-def make_plans(spec: JobSpec, namespace: str) -> list[MeshPlan]:
+def make_plans(spec: JobSpec, namespace: str, apply_id: str = NO_ID) -> list[MeshPlan]:
     """All meshes; SpecError, which is a ValueError, names the field that is wrong."""
     check_namespace(namespace)
     said: Mapping[str, Any] = spec.options.get("meshes") or {}
@@ -54,24 +56,33 @@ def make_plans(spec: JobSpec, namespace: str) -> list[MeshPlan]:
             raise SpecError(
                 f"kubernetes.meshes: there is no mesh {name!r}", hint=suggest(name, spec.sizes)
             )
-    return [make_plan(mesh, said.get(mesh.name) or {}, spec, namespace) for mesh in spec.meshes]
+    return [
+        make_plan(mesh, said.get(mesh.name) or {}, spec, namespace, apply_id)
+        for mesh in spec.meshes
+    ]
 
 
-def make_plan(mesh: MeshSpec, said: Mapping[str, Any], spec: JobSpec, namespace: str) -> MeshPlan:
-    """One mesh."""
+def make_plan(
+    mesh: MeshSpec,
+    said: Mapping[str, Any],
+    spec: JobSpec,
+    namespace: str,
+    apply_id: str = NO_ID,
+) -> MeshPlan:
+    """One mesh; its object has a name of the job's own, unless one was given."""
     where = f"kubernetes.meshes.{mesh.name}"
     for key in said:
         if key not in MESH_KEYS:
             raise SpecError(f"{where}.{key}: is not known", hint=suggest(key, MESH_KEYS))
     template = make_template(said, spec, where)
     _check_together(said, template, where)
-    name = check_mesh_name(said.get("object_name") or mesh.name)
+    name = said.get("object_name") or make_mesh_name(mesh.name, apply_id)
     port = check_port(said.get("port") or spec.options.get("port") or DEFAULT_PORT, where)
     return MeshPlan(
         mesh=mesh,
         place=Place(namespace=namespace, name=name, port=port),
         template=template,
-        selector="" if template else _read_selector(said, name, where),
+        selector="" if template else _read_selector(said, mesh.name, where),
         rank_label=said.get("pod_rank_label") or RANK_LABEL,
         labels=check_labels(said.get("labels") or {}, field=f"{where}.labels"),
         annotations=check_annotations(said.get("annotations") or {}, field=f"{where}.annotations"),

@@ -16,6 +16,8 @@ from ..base import Request
 JOB_LABEL = "milkweed.dev/job"
 MESH_LABEL = "milkweed.dev/mesh"
 NAME_NOTE = "milkweed.dev/name"
+HANDLE_NOTE = "milkweed.dev/handle"
+"""All that a client needs who has nothing but the cluster."""
 MOUNT = "/etc/milkweed"
 DEFAULT_PORT = 26600
 NAMES_PER_CERTIFICATE = 200
@@ -37,6 +39,17 @@ code = main(invitation)
 sys.stderr.flush()
 os._exit(code)
 """.strip()
+
+# Images differ in what they call Python.
+_FIND_PYTHON = """
+for python in python python3; do
+    command -v "$python" >/dev/null && exec "$python" -u -c "$0"
+done
+echo "milkweed: this image has no Python: neither python nor python3 is on its PATH" >&2
+exit 127
+""".strip()
+COMMAND = ("sh", "-c", _FIND_PYTHON, LOADER)
+"""What the container of a host runs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,6 +212,7 @@ def make_mesh(
     apply_id: str,
     labels: Mapping[str, str],
     annotations: Mapping[str, str],
+    handle: Mapping[str, Any],
 ) -> dict[str, Any]:
     """The object from which an operator makes the pods."""
     return {
@@ -208,7 +222,16 @@ def make_mesh(
             "name": place.name,
             "namespace": place.namespace,
             "labels": {**labels, JOB_LABEL: apply_id, MESH_LABEL: mesh.name},
-            "annotations": {**annotations, NAME_NOTE: spec.name},
+            "annotations": {
+                **annotations,
+                NAME_NOTE: spec.name,
+                HANDLE_NOTE: json.dumps(_without_place(handle)),
+            },
         },
         "spec": {"replicas": mesh.hosts, "port": place.port, "podTemplate": template},
     }
+
+
+def _without_place(handle: Mapping[str, Any]) -> dict[str, Any]:
+    """How one client reaches the cluster is nothing to the others."""
+    return {key: value for key, value in handle.items() if key not in {"context", "kubeconfig"}}
