@@ -203,9 +203,10 @@ def _use_transport(addresses: Sequence[str], credentials: Mapping[str, str], lis
             )
         if credentials:
             _use_credentials(credentials)
-        if not _transports and transport == "tls":
-            # Hosts dial back, to the address that the client's certificate carries.
-            _monarch.enable_transport(f"tls://{f'[{listen}]' if ':' in listen else listen}:0")
+        if not _transports and transport in {"tls", "tcp"}:
+            # Hosts dial back, to the address that the client's certificate carries, if there is one.
+            own = f"[{listen}]" if ":" in listen else listen
+            _monarch.enable_transport(f"{transport}://{own}:0")
             configure(**_NETWORKED)
         _transports[:] = [transport]
 

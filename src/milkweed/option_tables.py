@@ -113,6 +113,12 @@ KUBERNETES_OPTIONS: OptionTable = MappingProxyType(
         ),
         "port": OptionField("int", "The first of the 64 ports that hosts listen on.", minimum=1),
         "meshes": OptionField("data", "What is different for single meshes, by name."),
+        "images": OptionField(
+            "data", "What is to be done in the containers of a mesh, by its name.", client=True
+        ),
+        "sync_dirs": OptionField(
+            "texts", "Folders of this machine that hosts get, and import from.", client=True
+        ),
         "reach": OptionField(
             "text",
             "How pods are reached: by their names, or through the API server.",

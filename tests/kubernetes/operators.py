@@ -20,8 +20,6 @@ from milkweed.operator.install import Install, make_install
 from milkweed.operator.yaml import render_yaml
 
 HOME = "milkweed-system"
-CODE = "from milkweed.cli.commands.operator import app; app()"
-"""The command `milkweed operator`."""
 READY_S = 60.0
 SLEEP = ["sh", "-c", "trap 'exit 0' TERM; sleep 3600 & wait"]
 
@@ -51,6 +49,12 @@ def make_login(lab: Lab, folder: Path, account: str, namespace: str = HOME) -> s
     return str(path)
 
 
+def render_manifests(*argv: str) -> str:
+    """What `milkweed operator manifests` prints."""
+    command = [sys.executable, "-m", "milkweed", "operator", "manifests", *argv]
+    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout
+
+
 class Running:
     """One program of `milkweed operator`."""
 
@@ -59,7 +63,7 @@ class Running:
         self.log = folder / f"operator-{port}.log"
         with self.log.open("w") as out:
             self.process = subprocess.Popen(
-                [sys.executable, "-c", CODE, *argv],
+                [sys.executable, "-m", "milkweed", "operator", *argv],
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=out,
@@ -151,6 +155,11 @@ class Meshes:
         words = ("patch", "monarchmesh", name, "--type=merge", "-p", json.dumps({"spec": spec}))
         self.lab.kubectl("-n", self.namespace, *words)
 
+    def patch_status(self, name: str, status: dict[str, Any]) -> None:
+        """Write what an operator would write."""
+        words = ("patch", "monarchmesh", name, "--subresource=status", "--type=merge")
+        self.lab.kubectl("-n", self.namespace, *words, "-p", json.dumps({"status": status}))
+
     def get(self, name: str = "trainers") -> dict[str, Any]:
         """A mesh as it is."""
         return self.lab.get("monarchmesh", "-n", self.namespace, name)
@@ -183,15 +192,15 @@ class Meshes:
         self.wait_for(lambda: self.is_ready(name), f"{name} is not ready", timeout_s)
         return self.get(name)
 
-    def wait_reason(self, reason: str, name: str = "trainers") -> str:
-        """Wait until a mesh is not ready for a reason: its message at that moment."""
+    def wait_reason(self, reason: str, name: str = "trainers", words: str = "") -> str:
+        """Wait until a mesh tells a reason, with some words: its message at that moment."""
         told: list[dict[str, Any]] = [{}]
 
         def tells() -> bool:
             told[0] = self.condition(name)
-            return told[0].get("reason") == reason
+            return told[0].get("reason") == reason and words in told[0]["message"]
 
-        self.wait_for(tells, f"{name} does not tell {reason}")
+        self.wait_for(tells, f"{name} does not tell {reason} {words}")
         return told[0]["message"]
 
     def wait_for(self, true: Callable[[], bool], what: str, timeout_s: float = READY_S) -> None:

@@ -128,6 +128,7 @@ def test_another_template(meshes: Meshes, operator: Operating) -> None:
     meshes.wait_ready()
     before = meshes.uids()
     meshes.apply(meshes.make(container={"env": [{"name": "A", "value": "1"}]}))
+    assert "of them have the new pod template" in meshes.wait_reason("Updating")
     meshes.wait_ready()
     assert not set(before.values()) & set(meshes.uids().values())
     variables = [pod["spec"]["containers"][0].get("env") for pod in meshes.pods().values()]
@@ -148,6 +149,24 @@ def test_labels_come_and_go(meshes: Meshes, operator: Operating) -> None:
     meshes.wait_for(lambda: "team" in labels_of(meshes), "the label does not come")
     assert "kueue.x-k8s.io/priority-class" not in labels_of(meshes)
     assert meshes.uids() == before
+
+
+def test_a_queue_finds_its_label(meshes: Meshes, operator: Operating) -> None:
+    """Kueue reads the mesh's label on the StatefulSet; what a template says is on the pods."""
+    queue = {"kueue.x-k8s.io/queue-name": "research"}
+    rack = {"kueue.x-k8s.io/podset-required-topology": "rack"}
+    mesh = meshes.make(replicas=1)
+    mesh["metadata"] |= {"labels": queue, "annotations": {"owner": "ada"}}
+    mesh["spec"]["podTemplate"]["metadata"] = {"labels": queue, "annotations": rack}
+    meshes.apply(mesh)
+    meshes.wait_ready()
+    found = meshes.find("statefulset")["metadata"]
+    assert found["labels"].items() >= queue.items()
+    assert found["annotations"]["owner"] == "ada"
+    assert not [key for key in found["annotations"] if key.startswith("kubectl.kubernetes.io/")]
+    pod = meshes.pods()["trainers-0"]["metadata"]
+    assert pod["labels"].items() >= queue.items()
+    assert pod["annotations"].items() >= rack.items()
 
 
 def labels_of(meshes: Meshes) -> dict[str, str]:

@@ -11,13 +11,21 @@ from typing import Any
 import pytest
 
 from kubernetes.lab import CLIENT, Lab, wait
-from kubernetes.operators import HOME, Meshes, Running, ended, free_port, install, make_login
+from kubernetes.operators import (
+    HOME,
+    Meshes,
+    Running,
+    ended,
+    free_port,
+    install,
+    make_login,
+    render_manifests,
+)
 from milkweed import pki
 from milkweed.errors import AccessError, MilkweedError
 from milkweed.operator.asking import delete_mesh, look_up_mesh, request_mesh
 from milkweed.operator.install import Install, make_install
 from milkweed.operator.provision import AUDIENCE
-from milkweed.operator.yaml import render_yaml
 
 POLICY = """
 rules:
@@ -50,9 +58,8 @@ def meshes(lab: Lab, namespace: str, installed: None) -> Meshes:
 def deployed(lab: Lab, meshes: Meshes) -> Iterator[str]:
     """The operator's own pods, in a namespace that they serve and nothing else; its name."""
     home = meshes.namespace
-    asked = Install(namespace=home, image=CLIENT, only=(home,))
-    objects = [one for one in make_install(asked) if one["kind"] != "CustomResourceDefinition"]
-    lab.kubectl("apply", "-f", "-", text=render_yaml(objects))
+    argv = (f"--namespace={home}", f"--image={CLIENT}", f"--only={home}")
+    lab.kubectl("apply", "-f", "-", text=render_manifests(*argv))
     lab.kubectl("label", "namespace", home, "pod-security.kubernetes.io/enforce-", "--overwrite")
     yield home
     lab.kubectl("-n", home, "delete", "deployment", "milkweed-operator")

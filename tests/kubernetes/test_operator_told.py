@@ -1,8 +1,10 @@
-"""What meshes tell on a real cluster, what is refused, and who may do what."""
+"""What meshes tell on a real cluster, and what is refused before it is one."""
 
 from __future__ import annotations
 
+import copy
 import json
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,7 +12,8 @@ from typing import Any
 import pytest
 
 from kubernetes.lab import Lab
-from kubernetes.operators import HOME, Meshes, Operating, ended, install, make_login
+from kubernetes.operators import Meshes, Operating, ended, install, make_login
+from milkweed.operator.definition import make_definition
 from milkweed.operator.install import Install, make_install
 from milkweed.operator.objects import make_service, make_stateful_set
 from milkweed.operator.yaml import render_yaml
@@ -46,8 +49,7 @@ def test_an_image_that_does_not_exist(meshes: Meshes, operator: Operating) -> No
     """The mesh names the image and the host."""
     image = {"image": "registry.invalid/nowhere:1", "imagePullPolicy": "IfNotPresent"}
     meshes.apply(meshes.make(container=image))
-    message = meshes.wait_reason("ImagePullBackOff")
-    assert "at 2 hosts, first trainers-0" in message
+    message = meshes.wait_reason("ImagePullBackOff", words="at 2 hosts, first trainers-0")
     assert "registry.invalid/nowhere:1" in message
     meshes.apply(meshes.make())
     meshes.wait_ready()
@@ -157,6 +159,56 @@ def test_what_is_not_said_is_filled_in(meshes: Meshes) -> None:
     assert spec["podTemplate"]["spec"]["brandNew"] == {"deep": [1]}
 
 
+def make_first_definition() -> dict[str, Any]:
+    """The definition of the first operators: any template, no scale, few words in the status."""
+    made = copy.deepcopy(make_definition())
+    (version,) = made["spec"]["versions"]
+    version["subresources"] = {"status": {}}
+    del version["additionalPrinterColumns"]
+    schema = version["schema"]["openAPIV3Schema"]
+    del schema["x-kubernetes-validations"]
+    anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    schema["properties"]["spec"]["properties"]["podTemplate"] = anything
+    del schema["properties"]["status"]["properties"]["observedGeneration"]
+    return made
+
+
+STATUS = {
+    "replicas": 1,
+    "readyReplicas": 0,
+    "conditions": [
+        {
+            "type": "Ready",
+            "status": "False",
+            "reason": "Waiting",
+            "message": "Waiting for pods",
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+        }
+    ],
+}
+
+
+def test_meshes_of_the_first_operators_stay(lab: Lab, meshes: Meshes, operator: Operating) -> None:
+    """They are read as they were written, can be changed, and get their hosts; bare pods' specs too."""
+    operator.process.send_signal(signal.SIGSTOP)  # it would take them while the definition changes
+    lab.kubectl("replace", "-f", "-", text=json.dumps(make_first_definition()))
+    whole, bare = meshes.make(replicas=1), meshes.make("bare", replicas=1)
+    bare["spec"]["podTemplate"] = bare["spec"]["podTemplate"]["spec"]
+    for mesh in (whole, bare):
+        meshes.apply(mesh)
+        meshes.patch_status(mesh["metadata"]["name"], STATUS)
+    before = [meshes.get(name) for name in ("trainers", "bare")]
+    install(lab)
+    assert [meshes.get(name) for name in ("trainers", "bare")] == before
+    operator.process.send_signal(signal.SIGCONT)
+    for name in ("trainers", "bare"):
+        lab.kubectl("-n", meshes.namespace, "label", "monarchmesh", name, "touched=yes")
+        assert meshes.wait_ready(name)["spec"]["podTemplate"] in (
+            whole["spec"]["podTemplate"],
+            bare["spec"]["podTemplate"],
+        )
+
+
 # Manifests
 
 
@@ -178,99 +230,3 @@ def test_what_is_made_of_a_mesh_is_taken(lab: Lab, meshes: Meshes) -> None:
     text = render_yaml([make_service(mesh), make_stateful_set(mesh)])
     done = lab.kubectl("create", "--dry-run=server", "--validate=strict", "-f", "-", text=text)
     assert len(done.stdout.splitlines()) == 2
-
-
-# Rights
-
-MAY = [
-    ("list", "monarchmeshes"),
-    ("watch", "monarchmeshes"),
-    ("patch", "monarchmeshes//status"),
-    ("create", "statefulsets"),
-    ("update", "statefulsets"),
-    ("create", "services"),
-    ("list", "pods"),
-    ("create", "events"),
-]
-MAY_NOT = [
-    ("create", "monarchmeshes"),
-    ("delete", "monarchmeshes"),
-    ("update", "monarchmeshes"),
-    ("delete", "statefulsets"),
-    ("delete", "services"),
-    ("delete", "pods"),
-    ("create", "pods"),
-    ("create", "pods//exec"),
-    ("get", "secrets"),
-    ("list", "secrets"),
-    ("list", "configmaps"),
-    ("create", "leases"),
-    ("create", "tokenreviews"),
-    ("list", "nodes"),
-    ("create", "rolebindings"),
-    ("impersonate", "users"),
-]
-
-
-def can_i(lab: Lab, account: str, verb: str, kind: str, namespace: str) -> bool:
-    who = f"--as=system:serviceaccount:{HOME}:{account}"
-    kind, _, sub = kind.partition("//")
-    more = (f"--subresource={sub}",) if sub else ()
-    done = lab.kubectl("auth", "can-i", verb, kind, "-n", namespace, who, *more, check=False)
-    return done.stdout.split()[:1] == ["yes"]
-
-
-def test_what_the_operator_may_do(lab: Lab, meshes: Meshes) -> None:
-    """What it needs and nothing else; above all it deletes nothing and reads no secret."""
-    account, here = "milkweed-operator", meshes.namespace
-    assert [what for what in MAY if not can_i(lab, account, *what, here)] == []
-    assert [what for what in MAY_NOT if can_i(lab, account, *what, here)] == []
-
-
-def test_the_operators_lease_is_the_only_one_it_writes(lab: Lab, installed: None) -> None:
-    """In its own namespace, by name."""
-    account = "milkweed-operator"
-    assert can_i(lab, account, "update", "leases/milkweed-operator", HOME)
-    assert not can_i(lab, account, "update", "leases/another", HOME)
-    assert not can_i(lab, account, "delete", "leases/milkweed-operator", HOME)
-    assert not can_i(lab, account, "update", "leases/milkweed-operator", "default")
-
-
-def test_what_the_endpoint_may_do(lab: Lab, meshes: Meshes) -> None:
-    """Meshes, and asking who somebody is."""
-    account, here = "milkweed-provision", meshes.namespace
-    may = [("create", "monarchmeshes"), ("delete", "monarchmeshes"), ("create", "tokenreviews")]
-    may_not = [
-        ("update", "monarchmeshes"),
-        ("list", "pods"),
-        ("get", "secrets"),
-        ("create", "pods"),
-    ]
-    assert [what for what in may if not can_i(lab, account, *what, here)] == []
-    assert [what for what in may_not if can_i(lab, account, *what, here)] == []
-
-
-def test_rights_in_one_namespace_are_none_in_another(lab: Lab, namespace: str) -> None:
-    """An operator of some namespaces cannot even list the others."""
-    objects = make_install(Install(namespace=namespace, only=(namespace,)))
-    kept = [one for one in objects if one["kind"] in {"ServiceAccount", "Role", "RoleBinding"}]
-    lab.kubectl("apply", "-f", "-", text=render_yaml(kept))
-    who = f"--as=system:serviceaccount:{namespace}:milkweed-operator"
-    for where, answer in ((namespace, "yes"), ("default", "no")):
-        argv = ("auth", "can-i", "list", "monarchmeshes", "-n", where, who)
-        assert lab.kubectl(*argv, check=False).stdout.split()[:1] == [answer]
-
-
-def test_what_is_not_granted_is_refused_by_the_api_server(
-    lab: Lab, meshes: Meshes, tmp_path: Path
-) -> None:
-    """Not only by the book: the operator's own login cannot delete a pod or read a secret."""
-    kubeconfig = make_login(lab, tmp_path, "milkweed-operator")
-    as_operator = (f"--kubeconfig={kubeconfig}", "-n", meshes.namespace)
-    for argv in (
-        ("delete", "pod", "trainers-0"),
-        ("get", "secrets"),
-        ("delete", "statefulset", "trainers"),
-    ):
-        done = lab.kubectl(*as_operator, *argv, check=False)
-        assert "forbidden" in done.stderr, argv

@@ -156,9 +156,14 @@ class Cluster:
             part = {"status": body["status"]} if sub == "status" else body
             return self._change(resource.plural, before, merge_patch(before, part))
 
-    def delete(self, resource: Resource, namespace: str, name: str, **_options: str) -> bool:
-        """Delete an object."""
+    def delete(
+        self, resource: Resource, namespace: str, name: str, uid: str = "", **_options: str
+    ) -> bool:
+        """Delete an object, or only the one with a uid."""
         with self._write("delete", resource, name):
+            found = self.objects.get((resource.plural, namespace, name))
+            if uid and found is not None and found["metadata"]["uid"] != uid:
+                raise refuse(409, "Conflict", "the UID in the precondition does not match")
             return self.remove(resource.plural, namespace, name)
 
     # What lies below

@@ -96,3 +96,20 @@ def events(cluster: Cluster) -> list[tuple[str, str]]:
         cluster.of_kind("events"), key=lambda one: int(one["metadata"]["resourceVersion"])
     )
     return [(one["reason"], one["message"]) for one in found]
+
+
+def add(cluster: Cluster, name: str = "trainers", **more: Any) -> None:
+    cluster.create(MESHES, "team", make_mesh(name, **more))
+    cluster.writes.clear()
+
+
+def settled(cluster: Cluster, operator: Operator, clock: FakeClock, **more: Any) -> None:
+    """A mesh whose hosts are all ready, and nothing written yet."""
+    add(cluster, **more)
+    run(operator, cluster, clock)
+    assert condition(cluster)["reason"] == "AllReady"
+    cluster.writes.clear()
+
+
+def edit_mesh(cluster: Cluster, **spec: Any) -> None:
+    cluster.edit(MESHES.plural, "team", "trainers", lambda mesh: mesh["spec"].update(spec))

@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -116,11 +117,14 @@ def test_objects_carry_the_jobs_mark() -> None:
         apply_id=APPLY_ID,
         labels={"team": "a"},
         annotations={"n": "v"},
+        handle={"apply_id": "x", "context": "mine", "kubeconfig": "/home/me"},
     )
     for made in (secret, mesh):
         assert made["metadata"]["labels"]["milkweed.dev/job"] == APPLY_ID
         assert made["metadata"]["annotations"]["milkweed.dev/name"] == "demo"
     assert mesh["metadata"]["labels"]["team"] == "a"
+    note = json.loads(mesh["metadata"]["annotations"]["milkweed.dev/handle"])
+    assert note == {"apply_id": "x"}, "how one client reaches the cluster is nothing to others"
     assert mesh["spec"] == {"replicas": 3, "port": 26600, "podTemplate": {"spec": {}}}
 
 
@@ -158,7 +162,7 @@ def test_pods_that_exist_are_found_by_the_usual_labels() -> None:
     plan, _other = make_plans(make_spec(), "ns")
     assert not plan.made
     assert plan.selector == default_selector("workers")
-    assert plan.place == PLACE
+    assert plan.place == replace(PLACE, name="workersx00000000")
 
 
 def test_an_image_makes_pods() -> None:

@@ -34,9 +34,9 @@ from milkweed.operator.run import (
     until_told,
 )
 from milkweed.testing import FakeClock
+from unit.operator_asked import RULE
 from unit.operator_cluster import Cluster
 from unit.operator_runs import make_mesh, make_operator, run
-from unit.test_operator_policy import RULE
 
 
 def operator(*words: str) -> Result:

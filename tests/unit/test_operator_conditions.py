@@ -377,3 +377,9 @@ def test_ready_pods_are_ready() -> None:
     """As the cluster says."""
     assert is_ready(ready_pod("trainers-0"))
     assert not is_ready(make_pod())
+
+
+def test_long_messages_are_cut() -> None:
+    """The API server may have much to say, and the definition takes only so much."""
+    status = make_status(World(stored()), Trouble("Refused", "x" * 100_000), pending=True, now=NOW)
+    assert len(status["conditions"][0]["message"]) == 2000

@@ -231,3 +231,38 @@ def test_times_are_written_as_the_cluster_reads_them() -> None:
     there = WALL.astimezone(dt.timezone(dt.timedelta(hours=2)))
     assert render_time(there) == "2024-01-01T12:30:15.000250Z"
     assert render_second(there) == "2024-01-01T12:30:15Z"
+
+
+def test_what_was_let_go_is_not_taken_back(
+    cluster: Cluster, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A look at the lease is under way when the program ends: neither it nor a later one takes the lease."""
+    first = make(cluster, clock, "first")
+    first.step()
+    real = first._read
+
+    def read() -> Any:
+        monkeypatch.setattr(first, "_read", real)
+        first.release()
+        return real()
+
+    monkeypatch.setattr(first, "_read", read)
+    assert not first.step()
+    assert not first.step()
+    assert spec(cluster)["holderIdentity"] == ""
+
+
+def test_a_renewal_in_between_is_let_go_too(cluster: Cluster, clock: FakeClock) -> None:
+    """The lease changed while it was let go, by a look of our own that was under way."""
+    first = make(cluster, clock, "first")
+    first.step()
+    real = cluster.replace
+
+    def replace(*args: Any) -> Any:
+        cluster.replace = real  # type: ignore[method-assign]
+        cluster.edit("leases", "system", "lease", lambda it: it["spec"].update(renewTime="x"))
+        return real(*args)
+
+    cluster.replace = replace  # type: ignore[method-assign]
+    first.release()
+    assert spec(cluster)["holderIdentity"] == ""

@@ -275,3 +275,18 @@ def test_what_is_read_may_be_changed() -> None:
     found = {"a": {"b": 1}}
     mapping(found, "a")["b"] = 2
     assert found == {"a": {"b": 1}}
+
+
+def test_a_template_that_is_a_pods_spec() -> None:
+    """The first operators took that; such a mesh becomes the same hosts."""
+    bare = stored(podTemplate=make_template()["spec"])
+    assert make_stateful_set(bare)["spec"] == make_stateful_set(stored())["spec"]
+
+
+def test_a_template_that_is_both_is_a_template() -> None:
+    """What lies beside its spec is no part of a pod."""
+    both = stored(podTemplate={**make_template(), "containers": [{"name": "other"}]})
+    names = [
+        one["name"] for one in make_stateful_set(both)["spec"]["template"]["spec"]["containers"]
+    ]
+    assert names == ["worker"]

@@ -8,7 +8,13 @@ import pytest
 
 from milkweed.errors import MilkweedError, UnreachableError
 from milkweed.kube.resources import MESHES, PODS
-from milkweed.operator.follow import FIRST_PAUSE_S, RELIST_S, SLOWEST_PAUSE_S, Follower
+from milkweed.operator.follow import (
+    FIRST_PAUSE_S,
+    RELIST_S,
+    REST_S,
+    SLOWEST_PAUSE_S,
+    Follower,
+)
 from milkweed.operator.picture import Picture, trim, trim_pod
 from milkweed.operator.reading import key_of, text
 from milkweed.testing import FakeClock
@@ -333,6 +339,23 @@ def test_stopping_ends_a_stream(cluster: Cluster, clock: FakeClock) -> None:
     followed.follower.step()
     followed.follower.run()
     assert followed.seen.picture.places() == []
+
+
+def test_streams_that_end_at_once_are_not_opened_in_a_rush(
+    cluster: Cluster, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Something between us and the server may end every stream as soon as it begins."""
+    followed = Followed(cluster, clock)
+    steps: list[float] = []
+
+    def step() -> None:
+        steps.append(clock())
+        if len(steps) == 5:
+            followed.follower.stop()
+
+    monkeypatch.setattr(followed.follower, "step", step)
+    followed.follower.run()
+    assert steps[-1] - steps[0] == pytest.approx(4 * REST_S)
 
 
 def test_pods_are_followed_by_label(cluster: Cluster, clock: FakeClock) -> None:

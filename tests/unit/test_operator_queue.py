@@ -209,3 +209,15 @@ def test_waiting_ends_when_it_is_over() -> None:
     queue.wake()
     thread.join(10)
     assert got == [None]
+
+
+def test_everything_can_be_forgotten(queue: WorkQueue, clock: FakeClock) -> None:
+    """What is in somebody's hands stays there."""
+    queue.add(A, 0)
+    queue.add(B, 0)
+    assert queue.take() == A
+    queue.failed(A)
+    queue.add(A, 0)
+    queue.clear()
+    clock.advance(600)
+    assert (len(queue), queue.take(), queue.failures(A)) == (0, None, 0)

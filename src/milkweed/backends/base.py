@@ -178,6 +178,19 @@ class Explains(Protocol):
 
 
 @runtime_checkable
+class Adopts(Protocol):
+    """A backend some of whose hosts were made by others, so that they have no keeper."""
+
+    def adopted_labels(self, handle: Handle) -> Sequence[str]:
+        """Which hosts these are."""
+        ...
+
+    def adopted(self, handle: Handle) -> Sequence[Host]:
+        """These hosts, with their addresses; UnreachableError as long as one of them does not serve."""
+        ...
+
+
+@runtime_checkable
 class Connects(Protocol):
     """A backend that makes its own meshes instead of having the engine attach to addresses."""
 

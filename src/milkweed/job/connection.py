@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..backends.base import Admits, Backend, Connects, Controls, Handle
+from ..backends.base import Admits, Adopts, Backend, Connects, Controls, Handle
 from ..bell import bell, route_to
 from ..control import Door, parse_door
 from ..errors import AllocationEndedError, DeadlineError, HostFailedError, UnreachableError
@@ -113,7 +113,7 @@ class Connection:
 
             # Tried here: where orders are taken over TLS, that has been done by now.
             check_access(Credentials.of_folder(Path(folder)), hosts[0].address)
-        return folder, "localhost"
+        return folder, _listen_for(hosts[0])
 
     # Waiting
 
@@ -185,7 +185,13 @@ class Connection:
     def _has_all(self) -> bool:
         """Whether every declared host has a keeper that we know; where hosts are not kept, there is none."""
         labels = {label for session in self._presence.sessions for label in session.labels}
+        labels.update(self._adopted_labels())
         return isinstance(self._backend, Connects) or labels.issuperset(self._spec.labels)
+
+    def _adopted_labels(self) -> Sequence[str]:
+        if not isinstance(self._backend, Adopts):
+            return ()
+        return self._backend.adopted_labels(self._handle)
 
     def _raise_explained(self, missing: Mapping[str, str]) -> None:
         """The scheduler may know already that a host will never answer."""
@@ -197,7 +203,7 @@ class Connection:
     def _wait_ready(self, deadline_s: float | None) -> Sequence[Host]:
         """Wait until every host's worker serves; the first that fails ends the wait at once."""
         watch = self._watch
-        if not self._presence.sessions and not watch.seen:
+        if not self._presence.sessions and not watch.seen and not self._adopted_labels():
             return self._backend.hosts(self._handle)
         progress = Progress(f"starting hosts of job {self._spec.name!r}", clock=self._clock)
         limit_s = deadline_s or self._clock() + START_TIMEOUT_S
@@ -208,7 +214,22 @@ class Connection:
                 progress.see(f"{ready} of {len(watch.seen)} are ready")
                 _check_deadline(self._clock(), limit_s, progress, "some hosts are still starting")
                 watch.changed.wait(0.5)
-        return self._hosts()
+        return [*self._hosts(), *self._wait_adopted(limit_s)]
+
+    def _wait_adopted(self, limit_s: float) -> Sequence[Host]:
+        """Hosts that others made must serve, too; the engine would wait a minute for one that does not."""
+        if not isinstance(self._backend, Adopts) or not self._adopted_labels():
+            return ()
+        progress = Progress(f"waiting for hosts of job {self._spec.name!r}", clock=self._clock)
+        while True:
+            try:
+                return self._backend.adopted(self._handle)
+            except UnreachableError as error:
+                words = f"{error.what}: {error.seen}"
+            progress.see(words)
+            _check_deadline(self._clock(), limit_s, progress, words)
+            self._look()
+            self._pause(0.2, limit_s)
 
     def _hosts(self) -> list[Host]:
         """The hosts as their keepers described them."""
@@ -283,15 +304,22 @@ def _make_host(seen: Mapping[str, Any], node: str, control: str) -> Host:
     return Host(name=name, mesh=mesh, rank=int(rank), address=seen["address"], control=control)
 
 
+def _listen_for(host: Host) -> str:
+    """Where a host reaches this client: nowhere else than here, unless it is on another machine."""
+    scheme, _, rest = host.address.partition("://")
+    machine = rest.rpartition(":")[0]
+    return route_to(machine) if scheme == "tcp" and not host.via else "localhost"
+
+
 def _gateway(host: Host) -> str:
     """Through which host the others are reached, where a client cannot dial them; the engine does the rest."""
-    door = parse_door(host.control) if host.control else Door()
-    if not door.via:
+    via = parse_door(host.control).via if host.control else host.via
+    if not via:
         return ""
     from ..kube.via import forward_via
 
     base, _, port = host.address.rpartition(":")
-    return f"{base.partition('://')[0]}://localhost:{forward_via(door.via, int(port))}"
+    return f"{base.partition('://')[0]}://localhost:{forward_via(via, int(port))}"
 
 
 def _check_deadline(now_s: float, deadline_s: float | None, progress: Progress, seen: str) -> None:

@@ -7,9 +7,10 @@ import json
 import ssl
 import urllib.parse
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 from ..errors import AccessError, BackendError, MilkweedError, SpecError, UnreachableError
+from .reading import mapping
 
 TIMEOUT_S = 30.0
 
@@ -74,7 +75,7 @@ def _ask(  # noqa: PLR0917  all of one request
         try:
             connection.request(method, parts.path.rstrip("/") + path, data, headers)
             response = connection.getresponse()
-            return _read(response.status, response.read())
+            return _read(url, response.status, response.read())
         finally:
             connection.close()
     except ssl.SSLCertVerificationError as error:
@@ -86,13 +87,16 @@ def _ask(  # noqa: PLR0917  all of one request
         raise UnreachableError(f"the endpoint at {url} does not answer", seen=str(error)) from error
 
 
-def _read(status: int, body: bytes) -> Any:
+def _read(url: str, status: int, body: bytes) -> Any:
     try:
         said: Any = json.loads(body)
     except ValueError:
-        said = {}
+        said = None
     if status < 300:
-        return said
+        if not isinstance(said, Mapping):
+            raise UnreachableError(f"what answers at {url} is no endpoint", seen=str(body[:200]))
+        return cast("Any", said)
+    said = mapping(said)
     kind = _KINDS.get(status, UnreachableError if status >= 500 else BackendError)
     error = str(said.get("error") or f"the endpoint answered {status}")
     lines = [_line(one) for one in said.get("violations") or ()] or [str(said.get("seen") or "")]

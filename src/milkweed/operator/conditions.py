@@ -13,6 +13,8 @@ ALL_READY = "AllReady"
 WAITING = "Waiting"
 UPDATING = "Updating"
 READY = "Ready"
+_MESSAGE = 2000
+"""The longest message, in characters: the API server's words may be many, and the definition has a limit."""
 
 
 def make_status(
@@ -27,7 +29,7 @@ def make_status(
         "type": READY,
         "status": status,
         "reason": ALL_READY if trouble is None else _spell(trouble.reason),
-        "message": _count(world) if trouble is None else trouble.message,
+        "message": _count(world) if trouble is None else trouble.message[:_MESSAGE],
         "observedGeneration": generation,
         "lastTransitionTime": _transition_time(mesh, status, now),
     }

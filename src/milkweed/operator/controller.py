@@ -109,6 +109,11 @@ class Controller:
         self._memory.forget(key)
         self._unready_since.pop(key, None)
 
+    def forget_all(self) -> None:
+        """Another operator acts; what is remembered of meshes will be old when this one does again."""
+        self._memory.forget_all()
+        self._unready_since.clear()
+
     # Looking
 
     def _look(self, key: Key) -> World | None:

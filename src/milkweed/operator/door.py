@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import json
 import socket
 import ssl
+import sys
 import threading
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -18,6 +20,8 @@ from .provision import LARGEST, Answer, Provisioner, Request
 
 IDLE_S = 10.0
 """How long a caller may say nothing."""
+LONGEST_S = 120.0
+"""How long a caller may stay, however busy."""
 CALLERS = 32
 """How many are spoken to at the same time; others are sent away."""
 
@@ -88,10 +92,19 @@ class Door(ThreadingHTTPServer):
         """Shake hands here and not where callers are waited for: one who is slow holds up nobody else."""
         request.settimeout(IDLE_S)
         with self._certificate.get().wrap_socket(request, server_side=True) as secured:
-            super().finish_request(secured, client_address)
+            limit = threading.Timer(LONGEST_S, _break_off, (secured,))
+            limit.daemon = True
+            limit.start()
+            try:
+                super().finish_request(secured, client_address)
+            finally:
+                limit.cancel()
 
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Callers who break off, or do not trust us, are their own affair."""
+    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002  the library calls it so
+        """Callers who break off, or do not trust us, are their own affair; a mistake of ours is told."""
+        error = sys.exception()
+        if not isinstance(error, OSError):
+            self._log(f"a request from {client_address[0]} failed: {type(error).__name__}")
 
     def write_down(self, answer: Answer, address: str) -> None:
         """One line for each request, with no secret in it."""
@@ -122,7 +135,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _handle(self) -> None:
         length = self.headers.get("Content-Length", "0")
         chunked = "Transfer-Encoding" in self.headers
-        if chunked or not length.isdigit() or int(length) > LARGEST:
+        if chunked or not length.isdecimal() or int(length) > LARGEST:
             document = {"error": f"a request has a Content-Length of at most {LARGEST} bytes"}
             answer = Answer(413, document, {"verb": self.command, "status": 413})
             self.close_connection = True
@@ -147,6 +160,13 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  its name in the library
         """Requests are written down elsewhere, with what came of them."""
+
+
+def _break_off(secured: socket.socket) -> None:
+    """End a connection under its reader, who is woken by that."""
+    with contextlib.suppress(OSError):
+        # Not that of the TLS object, which its reader is using.
+        socket.socket.shutdown(secured, socket.SHUT_RDWR)
 
 
 def find_port(door: Door) -> int:

@@ -18,6 +18,8 @@ RELIST_S = 600.0
 """After this time everything is listed anew, whatever the stream told."""
 FIRST_PAUSE_S = 0.2
 SLOWEST_PAUSE_S = 10.0
+REST_S = 0.5
+"""The least time from the beginning of one stream to that of the next, however they end."""
 PAGE = "500"
 GONE = 410
 
@@ -58,7 +60,10 @@ class Follower:
     def run(self) -> None:
         """Follow until `stop`."""
         while not self._over:
+            began = self._clock()
             self.step()
+            if not self._over:
+                self._pause(max(began + REST_S - self._clock(), 0.0))
 
     def stop(self) -> None:
         """End, also a stream that says nothing."""

@@ -19,7 +19,7 @@ IDLE_S = 10.0
 def parse_address(words: str) -> tuple[str, int]:
     """`HOST:PORT`, or `:PORT` for all addresses of the machine."""
     host, colon, port = words.rpartition(":")
-    if not colon or not port.isdigit() or int(port) > 65535:
+    if not colon or not port.isdecimal() or int(port) > 65535:
         raise SpecError(f"{words!r} is no address", hint="HOST:PORT, as in 127.0.0.1:8080")
     return host.strip("[]") or "0.0.0.0", int(port)  # noqa: S104  all addresses were asked for
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import time
 from collections.abc import Callable, Mapping
@@ -48,6 +49,7 @@ class Leadership:
         self._until = 0.0
         self._seen: tuple[str, str] = ("", "")
         self._seen_at = 0.0
+        self._over = False
         self.trouble: MilkweedError | None = None
 
     @property
@@ -75,6 +77,8 @@ class Leadership:
     def _step(self) -> None:
         asked = self._clock()
         found = self._read()
+        if self._over:  # it was let go while we read: nobody takes it back
+            return
         if found is None:
             self._keep(self._api.create(LEASES, self._namespace, self._make({})), asked)
         elif self._may_take(found):
@@ -129,20 +133,28 @@ class Leadership:
     def _keep(self, found: Object, asked: float) -> None:
         """The time counts from the question on: the answer may have taken long."""
         self._notice(found)
-        self._until = asked + ACTS_S
+        self._until = 0.0 if self._over else asked + ACTS_S
 
     def release(self) -> None:
-        """Let another one act at once; called when this one does no more."""
-        if not self.holds():
+        """Let another one act at once; called when this one does no more, and never will."""
+        held, self._over, self._until = self.holds(), True, 0.0
+        if not held:
             return
-        self._until = 0.0
         try:
-            found = self._read()
-            if found is not None and self.holder == self.identity:
-                spec = {**mapping(found, "spec"), "holderIdentity": "", "leaseDurationSeconds": 1}
-                self._write({**found, "spec": spec})
+            self._let_go()
+        except ApiError as error:
+            self.trouble = error
+            if error.status == _CONFLICT:  # a step that was under way has renewed it meanwhile
+                with contextlib.suppress(MilkweedError):
+                    self._let_go()
         except MilkweedError as error:
             self.trouble = error
+
+    def _let_go(self) -> None:
+        found = self._read()
+        if found is not None and self.holder == self.identity:
+            spec = {**mapping(found, "spec"), "holderIdentity": "", "leaseDurationSeconds": 1}
+            self._write({**found, "spec": spec})
 
 
 def render_time(moment: dt.datetime) -> str:

@@ -28,6 +28,8 @@ STUCK_S = 300.0
 SILENT_S = 180.0
 """After this time without a look at the lease the program counts as stuck."""
 STOP_S = 10.0
+IDLE_S = 0.5
+"""How often an operator that does not act looks whether it should."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +81,7 @@ class Operator:
         self.followers = self._make_followers()
         self._stopping = threading.Event()
         self._led = False
+        self._lease_trouble = ""
         self._resync_at = clock() + RESYNC_S
         self._beat = clock()
         self._working: dict[Key, float] = {}
@@ -121,6 +124,8 @@ class Operator:
         now = self._clock()
         if now - self._beat > SILENT_S:
             return f"the lease was not looked at for {now - self._beat:.0f} s"
+        if not self._stopping.is_set() and not all(one.is_alive() for one in self._threads):
+            return "a thread has ended"
         slow = [key for key, since in list(self._working.items()) if now - since > STUCK_S]
         return f"{len(slow)} looks at meshes are stuck" if slow else ""
 
@@ -134,16 +139,29 @@ class Operator:
             self.counts.terms += 1
             self._log(f"{self.settings.identity} acts from now on")
             self.queue.urge_all(self.pictures.meshes.places())
-        elif self._led and not leads:
-            self._log(f"{self.leadership.holder or 'nobody'} holds the lease; waiting")
+        elif not leads:
+            self._wait()
         self._led = leads
-        if self.leadership.trouble is not None:
-            self._log(f"lease: {self.leadership.trouble}")
+        self._tell_trouble()
         if self._clock() >= self._resync_at:
             self._resync_at = self._clock() + RESYNC_S
             for key in self.pictures.meshes.places():
                 self.queue.add(key)
         return leads
+
+    def _wait(self) -> None:
+        """Somebody else acts. All meshes are looked at when this one does, so none need be kept in mind."""
+        if self._led:
+            self._log(f"{self.leadership.holder or 'nobody'} holds the lease; waiting")
+            self.controller.forget_all()
+        self.queue.clear()
+
+    def _tell_trouble(self) -> None:
+        """What keeps us from the lease, once for each trouble."""
+        trouble = str(self.leadership.trouble or "")
+        if trouble and trouble != self._lease_trouble:
+            self._log(f"lease: {trouble}")
+        self._lease_trouble = trouble
 
     def work(self, key: Key) -> None:
         """Look at one mesh that was taken from the queue."""
@@ -163,8 +181,7 @@ class Operator:
         self.counts.refusals += refused
         self.counts.failures += not refused
         pause_s = self.queue.failed(key)
-        text = str(error) if isinstance(error, MilkweedError) else repr(error)
-        self._log(f"{'/'.join(key)}: {text} (again in {pause_s:.0f} s)")
+        self._log(f"{'/'.join(key)}: {_describe(error)} (again in {pause_s:g} s)")
 
     # By threads
 
@@ -186,7 +203,7 @@ class Operator:
     def _work_on(self) -> None:
         while not self._stopping.is_set():
             if not self.may_work():
-                self._stopping.wait(0.1)
+                self._stopping.wait(IDLE_S)
             elif key := self.queue.wait_take(
                 lambda: self._stopping.is_set() or not self.may_work()
             ):
@@ -203,6 +220,13 @@ class Operator:
             time.sleep(0.05)
         self.leadership.release()
         self._log(f"{self.settings.identity} has stopped")
+
+
+def _describe(error: Exception) -> str:
+    """A failure for the log; what the API server says of a mesh's pods is for those who see the mesh."""
+    if isinstance(error, RefusedError):
+        return f"{error.what}; its condition says why"
+    return str(error) if isinstance(error, MilkweedError) else repr(error)
 
 
 def _is_asked_anew(before: Object | None, after: Object | None) -> bool:

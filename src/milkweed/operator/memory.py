@@ -63,6 +63,10 @@ class Memory:
         self._written.pop((key, STATEFUL_SETS.plural), None)
         self._written.pop(((namespace, service_name(name)), SERVICES.plural), None)
 
+    def forget_all(self) -> None:
+        """Somebody else writes."""
+        self._written.clear()
+
 
 def _place(action: Action) -> tuple[Key, str]:
     return key_of(action.body), action.resource.plural

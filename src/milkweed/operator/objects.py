@@ -57,6 +57,12 @@ def hash_template(template: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
+def read_template(mesh: Object) -> dict[str, Any]:
+    """The pod template of a mesh. The first operators took the pod's spec itself for it, and so do we."""
+    given = mapping(mesh, "spec", "podTemplate")
+    return {"spec": given} if "containers" in given and "spec" not in given else given
+
+
 def make_service(mesh: Object) -> dict[str, Any]:
     """The headless Service that gives the hosts their names, before they are ready too."""
     name = name_of(mesh)
@@ -77,7 +83,7 @@ def make_service(mesh: Object) -> dict[str, Any]:
 
 def make_stateful_set(mesh: Object) -> dict[str, Any]:
     """The StatefulSet whose pods are the hosts: all start at once, and keep their names."""
-    name, template = name_of(mesh), pick(mesh, "spec", "podTemplate")
+    name, template = name_of(mesh), read_template(mesh)
     selector = make_selector(name)
     labels, annotations = _pass_on(mesh)
     annotations[PASSED_ON] = _render_passed_on(labels, annotations)

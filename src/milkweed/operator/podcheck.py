@@ -46,6 +46,8 @@ _SECURITY = frozenset(
         *("allowPrivilegeEscalation", "readOnlyRootFilesystem", "capabilities"),
     }
 )
+_UNCONFINED = "container.apparmor.security.beta.kubernetes.io/"
+"""Annotations by which old clusters let containers out of their confinement."""
 _SOURCES = frozenset({"configMap", "downwardAPI", "secret", "serviceAccountToken"})
 
 
@@ -59,6 +61,9 @@ def check_template(
     pod, where = mapping(template, "spec"), f"{path}.spec"
     yield from _check_names(pod, rule, where)
     if not rule.privileged:
+        for key in mapping(template, "metadata", "annotations"):
+            if key.startswith(_UNCONFINED):
+                yield f"{path}.metadata.annotations.{key}", "is not allowed"
         yield from _check_keys(pod, _POD, where)
         yield from _check_security(
             mapping(pod, "securityContext"), rule, f"{where}.securityContext"
@@ -176,10 +181,16 @@ def _check_env(container: Any, rule: Rule, path: str) -> Iterator[Complaint]:
 
 
 def count_gpus(template: Any) -> int:
-    """The GPUs of one pod: of its containers together, or of one that runs before them."""
+    """The GPUs of one pod: of its containers together, or of one that runs before them.
+
+    An init container that is always restarted runs beside all others.
+    """
     pod = mapping(template, "spec")
+    first = items(pod, "initContainers")
+    beside = [one for one in first if text(one, "restartPolicy") == "Always"]
     together = sum(_gpus_of(one) for one in items(pod, "containers"))
-    return max(together, *(_gpus_of(one) for one in items(pod, "initContainers")), 0)
+    before = (_gpus_of(one) for one in first if one not in beside)
+    return sum(map(_gpus_of, beside)) + max(together, *before, 0)
 
 
 def _gpus_of(container: Any) -> int:

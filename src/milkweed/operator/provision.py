@@ -25,7 +25,7 @@ from .admission import (
 )
 from .objects import API_VERSION, KIND
 from .policy import Caller, Policy, load_policy, matches
-from .reading import Key, Object, items, key_of, mapping, name_of, pick, text
+from .reading import Key, Object, items, key_of, mapping, name_of, pick, text, uid_of
 
 AUDIENCE = "milkweed-provision"
 """What tokens must be made for: one that was made for the API server is not taken."""
@@ -222,8 +222,8 @@ class Provisioner:
     def _delete(
         self, caller: Caller, namespace: str, name: str, _body: bytes, _audit: dict[str, Any]
     ) -> tuple[int, Mapping[str, Any]]:
-        self._find(caller, namespace, name)
-        self._api.delete(MESHES, namespace, name)
+        found = self._find(caller, namespace, name)
+        self._api.delete(MESHES, namespace, name, uid=uid_of(found))
         return 200, {"deleted": name}
 
     def _find(self, caller: Caller, namespace: str, name: str) -> Object:

@@ -55,6 +55,13 @@ class WorkQueue:
         self._failures.pop(key, None)
         self._not_before.pop(key, None)
 
+    def clear(self) -> None:
+        """Forget everything: somebody else looks at meshes."""
+        with self._changed:
+            self._due.clear()
+            self._not_before.clear()
+            self._failures.clear()
+
     # Working
 
     def take(self) -> Key | None:

@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from .. import identity
-from . import enrol, tls, warm, wire
-from .keeper import Keeper, become_subreaper
+from . import enrol, tls, wire
+from .keeper import Keeper, become_subreaper, prepare
 from .leaving import ended_file, save
 
 CLAIM_S = 10.0
@@ -61,7 +61,7 @@ def keep(invitation: Mapping[str, Any], index: int, run: Path) -> int:
     with contextlib.suppress(OSError):
         ended_file(share).unlink()  # of a run before the job was put back into the queue
     become_subreaper()
-    warm.warm_up()
+    prepare(share)
     keeper = Keeper(run, share)
     code = asyncio.run(keeper.keep())
     if keeper.lease_over:

@@ -158,5 +158,7 @@ def _bootstrap_module() -> str:
 def extend_path(entries: str) -> None:
     """Let a proc import what its client can import: the client's own folders first, where they exist here."""
     asked = [entry for entry in entries.split(os.pathsep) if entry and os.path.exists(entry)]
-    rest = [os.getcwd(), *sys.path[1:]]
+    # A fork does not read PYTHONPATH, which an image's steps may have set since its parent was started.
+    given = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    rest = [os.getcwd(), *given, *sys.path[1:]]
     sys.path[:] = list(dict.fromkeys([*asked, *(entry for entry in rest if entry)]))

@@ -159,6 +159,21 @@ class KubernetesBackend:
         pods = [pod for pod in self._pods(handle) if pod.kept and pod.running]
         return [str(make_door(api, handle, pod)) for pod in pods]
 
+    def adopted_labels(self, handle: Handle) -> Sequence[str]:
+        """The hosts whose pods somebody else made."""
+        return [
+            f"{name}/{rank}"
+            for name, mesh in handle["meshes"].items()
+            if not mesh["made"]
+            for rank in range(mesh["hosts"])
+        ]
+
+    def adopted(self, handle: Handle) -> Sequence[Host]:
+        """These hosts, once all of them take connections."""
+        api = self._api(handle)
+        pods = [pod for pod in self._pods(handle) if not pod.kept]
+        return [make_host(api, handle, pod, answer) for pod, answer in self._ask(handle, pods)]
+
     def hosts(self, handle: Handle) -> Sequence[Host]:
         """The hosts, with the addresses their workers serve."""
         status = self.glance(handle, fresh=True)

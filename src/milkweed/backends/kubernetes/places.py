@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,17 +12,20 @@ from ... import registry
 from ...bell import route_to
 from ...control import Connection, Door
 from ...errors import AccessError, DeadlineError, MilkweedError, UnreachableError
-from ...hosts import Host
+from ...hosts import Host, natural_key
 from ...kube.api import Api
+from ...kube.forward import dial
 from ...kube.via import render_via
 from ..base import Handle
 from ..credentials import ensure_client
 from . import cluster
 from .credentials import ensure_authority
 from .pod_parts import part, parts
-from .ranks import pods_by_rank
+from .ranks import pods_by_rank, stay_of
 from .reasons import PodView, describe_pod
 from .start import JOB_LABEL, MESH_LABEL, Place
+
+DIAL_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,15 +68,19 @@ def pods_in(api: Api, handle: Handle) -> list[Pod]:
         pods = cluster.pods_of(api, handle["namespace"], selector).values()
         if mesh["made"]:
             pods = [pod for pod in pods if part(pod, "metadata", "labels").get(MESH_LABEL) == name]
-        ranked = pods_by_rank(
-            (pod for pod in pods if _counts(pod, mesh)),
-            replicas=mesh["hosts"],
-            label=mesh["rank_label"],
-        )
+        ranked = _rank([pod for pod in pods if _counts(pod, mesh)], mesh)
         found += [
             _make_pod(name, rank, mesh, handle, ranked.get(rank)) for rank in range(mesh["hosts"])
         ]
     return found
+
+
+def _rank(pods: Sequence[Mapping[str, Any]], mesh: Mapping[str, Any]) -> Mapping[int, Any]:
+    """The pod of each rank; pods that nobody numbered are numbered in the order of their names."""
+    if mesh["rank_label"]:
+        return pods_by_rank(pods, replicas=mesh["hosts"], label=mesh["rank_label"])
+    found = sorted(stay_of(pods), key=lambda pod: natural_key(pod["metadata"]["name"]))
+    return dict(enumerate(found[: mesh["hosts"]]))
 
 
 def _counts(pod: Mapping[str, Any], mesh: Mapping[str, Any]) -> bool:
@@ -124,7 +131,7 @@ def make_door(api: Api, handle: Handle, pod: Pod) -> Door:
     inside = is_inside(pod.machine, handle["reach"])
     own = _own_address(pod.machine) if inside else "127.0.0.1"
     folder = registry.folder_of(handle["apply_id"])
-    via = "" if inside else _via(handle, pod)
+    via = "" if inside else via_of(handle, pod)
     return Door(
         machine=pod.machine,
         port=pod.port,
@@ -135,7 +142,8 @@ def make_door(api: Api, handle: Handle, pod: Pod) -> Door:
     )
 
 
-def _via(handle: Handle, pod: Pod) -> str:
+def via_of(handle: Handle, pod: Pod) -> str:
+    """The way to a pod through the API server."""
     name = pod.view.name if pod.view else ""
     return render_via(handle["context"], handle.get("kubeconfig"), handle["namespace"], name)
 
@@ -147,6 +155,34 @@ def _own_address(machine: str) -> str:
         raise UnreachableError(f"there is no way to {machine}", seen=str(error)) from error
 
 
+def ask_adopted(api: Api, handle: Handle, pod: Pod) -> Mapping[str, Any] | str:
+    """A host that somebody else made: whether its pod is ready, and its worker takes connections."""
+    view = pod.view
+    if view is None or not view.ready:
+        return (view.reason if view else "") or "its pod is not ready"
+    try:
+        via = _way_to(api, handle, pod, view)
+    except (OSError, MilkweedError) as error:
+        return f"its pod {view.name} is ready, and nobody listens at port {pod.port} ({error})"
+    address = f"tcp://{view.ip}:{pod.port}"
+    host = {"host": pod.label, "state": "ready", "address": address, "via": via, "reason": ""}
+    return {"hosts": [host]}
+
+
+def _way_to(api: Api, handle: Handle, pod: Pod, view: PodView) -> str:
+    """How a pod of somebody else is reached: directly if that works, else through the API server."""
+    if handle["reach"] != "forward":
+        try:
+            socket.create_connection((view.ip, pod.port), DIAL_S).close()
+        except OSError:
+            if handle["reach"] == "direct":
+                raise
+        else:
+            return ""
+    dial(api, pod.namespace, view.name, pod.port).close()
+    return via_of(handle, pod)
+
+
 def ask_pod(api: Api, handle: Handle, pod: Pod) -> Mapping[str, Any] | str:
     """A host's own answer, or why there is none."""
     if pod.view is None:
@@ -154,9 +190,7 @@ def ask_pod(api: Api, handle: Handle, pod: Pod) -> Mapping[str, Any] | str:
     if not pod.running:
         return pod.view.reason or f"its pod {pod.view.name} is {pod.view.phase}"
     if not pod.kept:
-        state = "ready" if pod.view.ready else "starting"
-        address = f"tcp://{pod.view.ip}:{pod.port}"
-        return {"hosts": [{"host": pod.label, "state": state, "address": address, "reason": ""}]}
+        return ask_adopted(api, handle, pod)
     try:
         with Connection(str(make_door(api, handle, pod))) as connection:
             return connection.ask({"op": "status"}, "status")
@@ -178,4 +212,5 @@ def make_host(api: Api, handle: Handle, pod: Pod, answer: Any) -> Host:
         rank=int(rank),
         address=item["address"],
         control=str(make_door(api, handle, pod)) if pod.kept else "",
+        via=item.get("via", ""),
     )

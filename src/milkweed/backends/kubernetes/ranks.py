@@ -54,6 +54,11 @@ def pods_by_rank(
     return {rank: found[rank] for rank in sorted(found)}
 
 
+def stay_of(pods: Iterable[Object]) -> list[Object]:
+    """The pods that are not about to go."""
+    return [pod for pod in pods if not _is_leaving(pod)]
+
+
 def _is_leaving(pod: Object) -> bool:
     ended = part(pod, "status").get("phase") in {"Failed", "Succeeded"}
     return ended or "deletionTimestamp" in pod["metadata"]

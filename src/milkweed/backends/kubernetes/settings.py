@@ -83,7 +83,7 @@ def make_plan(
         place=Place(namespace=namespace, name=name, port=port),
         template=template,
         selector="" if template else _read_selector(said, mesh.name, where),
-        rank_label=said.get("pod_rank_label") or RANK_LABEL,
+        rank_label=said.get("pod_rank_label", RANK_LABEL),
         labels=check_labels(said.get("labels") or {}, field=f"{where}.labels"),
         annotations=check_annotations(said.get("annotations") or {}, field=f"{where}.annotations"),
     )

@@ -83,7 +83,7 @@ def provision(  # noqa: PLR0917  options of a command line
     kubeconfig: KubeconfigOption = None,
     context: ContextOption = None,
 ) -> None:
-    """Make meshes for pods without rights, as a policy allows, until SIGTERM."""
+    """Make meshes for pods without rights, by a policy. Ends with SIGTERM."""
     from ...kube.api import Api
     from ...kube.config import load_config
     from ...operator.door import Certificate
