@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from kubernetes.lab import WORKER, Lab, wait
 from programs import Client
 
 SERVE = """
-import socket
+import json, os, socket
 from monarch.actor import run_worker_loop_forever
-run_worker_loop_forever(ca="trust_all_connections", address=f"tcp://{socket.gethostbyname(socket.gethostname())}:26600")
+here = socket.gethostbyname(socket.gethostname())
+names = json.loads(os.environ.get("MONARCH_SERVICE_PROC_IDS", "[]"))
+name = names[int(os.environ["RANK"])] + "@" if names else ""
+address = f"{name}tcp://{here}:26600@tcp://0.0.0.0:26600"
+run_worker_loop_forever(ca="trust_all_connections", address=address)
 """
 
 
-def make_workers(lab: Lab, namespace: str, *names: str, label: str = "rank", **more: str) -> None:
+def make_workers(lab: Lab, namespace: str, *names: str, **env: str) -> None:
     """Pods with a worker each, numbered by a label."""
     for rank, name in enumerate(names):
-        lab.start_pod(namespace, name, "python3", "-u", "-c", SERVE, image=WORKER)
-        labels = {"app": "workers", label: str(rank), **more}
-        words = [f"{key}={value}" for key, value in labels.items()]
-        lab.kubectl("-n", namespace, "label", "--overwrite", "pod", name, *words)
+        said = [{"name": key, "value": value} for key, value in {**env, "RANK": str(rank)}.items()]
+        command = ("python3", "-u", "-c", SERVE)
+        lab.start_pod(namespace, name, *command, image=WORKER, container={"env": said})
+        words = ("app=workers", f"rank={rank}", "--overwrite")
+        lab.kubectl("-n", namespace, "label", "pod", name, *words)
     for name in names:
         lab.wait_phase(namespace, name, "Running")
 
@@ -52,6 +59,16 @@ def test_pods_are_reached_through_the_api_server(
     """From where no pod can be dialled."""
     make_workers(lab, namespace, "b", "a")
     out = outside_client.run(CONNECT.format(namespace=namespace))
+    assert "pods ['b', 'b', 'a', 'a']" in out
+
+
+def test_workers_with_names_of_their_own(client: Client, lab: Lab, namespace: str) -> None:
+    """The engine's own job layer gives each worker a name, and messages to any other name are lost."""
+    from monarch._src.job.service_identity import allocate_service_proc_ids
+
+    names = [str(each) for each in allocate_service_proc_ids(2)]
+    make_workers(lab, namespace, "b", "a", MONARCH_SERVICE_PROC_IDS=json.dumps(names))
+    out = client.run(CONNECT.format(namespace=namespace))
     assert "pods ['b', 'b', 'a', 'a']" in out
 
 

@@ -308,7 +308,7 @@ def _listen_for(host: Host) -> str:
     """Where a host reaches this client: nowhere else than here, unless it is on another machine."""
     scheme, _, rest = host.address.partition("://")
     machine = rest.rpartition(":")[0]
-    return route_to(machine) if scheme == "tcp" and not host.via else "localhost"
+    return route_to(machine) if scheme.endswith("tcp") and not host.via else "localhost"
 
 
 def _gateway(host: Host) -> str:
@@ -319,7 +319,8 @@ def _gateway(host: Host) -> str:
     from ..kube.via import forward_via
 
     base, _, port = host.address.rpartition(":")
-    return f"{base.partition('://')[0]}://localhost:{forward_via(via, int(port))}"
+    scheme = base.partition("://")[0].rpartition("@")[2]
+    return f"{scheme}://localhost:{forward_via(via, int(port))}"
 
 
 def _check_deadline(now_s: float, deadline_s: float | None, progress: Progress, seen: str) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import select
 import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -26,6 +28,7 @@ from .reasons import PodView, describe_pod
 from .start import JOB_LABEL, MESH_LABEL, Place
 
 DIAL_S = 1.0
+SETTLE_S = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +41,8 @@ class Pod:
     namespace: str
     view: PodView | None
     port: int
+    service: str = ""
+    """What stands before its address, where somebody else made it."""
 
     @property
     def kept(self) -> bool:
@@ -100,16 +105,31 @@ def _make_pod(
         namespace=handle["namespace"],
         view=None if pod is None else describe_pod(pod),
         port=mesh["port"] if pod is None else _port_of(pod, mesh["port"]),
+        service="" if mesh["made"] else _service_of(pod, rank),
     )
 
 
 def _port_of(pod: Mapping[str, Any], port: int) -> int:
     """The port that a pod of somebody else was told to use."""
+    said = _variable(pod, "MONARCH_PORT")
+    return int(said) if said.isdecimal() else port
+
+
+def _service_of(pod: Mapping[str, Any] | None, rank: int) -> str:
+    """What the engine calls the worker of a pod of somebody else, where it was given a name of its own."""
+    try:
+        names = json.loads(_variable(pod or {}, "MONARCH_SERVICE_PROC_IDS") or "[]")
+        return f"{names[rank]}@"
+    except (ValueError, LookupError):
+        return ""
+
+
+def _variable(pod: Mapping[str, Any], name: str) -> str:
     for container in parts(part(pod, "spec"), "containers"):
         for variable in parts(container, "env"):
-            if variable.get("name") == "MONARCH_PORT" and str(variable.get("value")).isdecimal():
-                return int(variable["value"])
-    return port
+            if variable.get("name") == name:
+                return str(variable.get("value", ""))
+    return ""
 
 
 def is_inside(machine: str, reach: str) -> bool:
@@ -164,7 +184,7 @@ def ask_adopted(api: Api, handle: Handle, pod: Pod) -> Mapping[str, Any] | str:
         via = _way_to(api, handle, pod, view)
     except (OSError, MilkweedError) as error:
         return f"its pod {view.name} is ready, and nobody listens at port {pod.port} ({error})"
-    address = f"tcp://{view.ip}:{pod.port}"
+    address = f"{pod.service}tcp://{view.ip}:{pod.port}"
     host = {"host": pod.label, "state": "ready", "address": address, "via": via, "reason": ""}
     return {"hosts": [host]}
 
@@ -179,7 +199,10 @@ def _way_to(api: Api, handle: Handle, pod: Pod, view: PodView) -> str:
                 raise
         else:
             return ""
-    dial(api, pod.namespace, view.name, pod.port).close()
+    with dial(api, pod.namespace, view.name, pod.port) as dialled:
+        # The API server takes the connection before the pod does, and closes it when the pod does not.
+        if select.select([dialled], [], [], SETTLE_S)[0] and not dialled.recv(1, socket.MSG_PEEK):
+            raise OSError("the connection was refused")
     return via_of(handle, pod)
 
 
