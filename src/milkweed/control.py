@@ -200,6 +200,8 @@ class Session:
             self._connection.close()
             raise
         self.node: str = status["node"]
+        self.keeper: str = status.get("keeper", "")
+        """Which keeper it is: another one may be behind the same door later."""
         self.labels: list[str] = [host["host"] for host in status["hosts"]]
         # What is there now is heard before anything that changes it.
         for host in status["hosts"]:

@@ -205,6 +205,11 @@ class Image:
         return cls(**{**data, **tuples})
 
 
+def is_prepared(client: Mapping[str, Any], mesh: str) -> bool:
+    """Whether hosts of a mesh wait until their client has done its image's steps, and sent folders."""
+    return mesh in (client.get("images") or {}) or bool(client.get("sync_dirs"))
+
+
 def _plain_line(line: Line) -> dict[str, Any]:
     plain = {"kind": line.kind, "text": line.text}
     return {**plain, "force": True} if line.force else plain

@@ -24,6 +24,7 @@ from ..spec import JobSpec
 from ..status import HostState, Liveness, Status
 from ..units import render_duration
 from ..worker.wire import engine_environment
+from .preparing import prepare_hosts
 from .presence import Presence
 from .progress import Progress
 from .terminal import Terminal
@@ -80,6 +81,8 @@ class Connection:
         while True:
             self._wait_running(deadline_s)
             if self._join_keepers(deadline_s):
+                doors = [session.address for session in self._presence.sessions]
+                prepare_hosts(self._spec, doors, deadline_s=deadline_s, clock=self._clock)
                 _open.add(self)
                 return
 
@@ -137,6 +140,9 @@ class Connection:
             raise AllocationEndedError(
                 f"the allocation of job {self._spec.name!r} has ended", seen=status.reason
             )
+        if status.failed_hosts:
+            first = status.failed_hosts[0]
+            raise HostFailedError(f"host {first.host} did not start", seen=first.reason)
         return status
 
     def _join_keepers(self, deadline_s: float | None) -> bool:

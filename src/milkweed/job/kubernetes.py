@@ -28,6 +28,7 @@ from ..option_tables import KUBERNETES_OPTIONS
 from ..options import check_options
 from ..spec import JobSpec, Lifetime, MeshSpec
 from .base import JobTrait
+from .preparing import choose_sync_dirs
 
 __all__ = ["Compute", "Image", "ImageSpec", "KubernetesJob"]
 
@@ -79,7 +80,8 @@ class KubernetesJob(JobTrait):
             name: the job's name in `milkweed ls`.
             monarch_port: the first of the ports that the hosts of `workers` listen on.
             use_websocket: as Kubetorch has it; from outside the cluster nothing but WebSockets is used.
-            sync_dirs: folders of this machine that the hosts of `workers` get, and import from.
+            sync_dirs: folders of this machine that hosts get, and import from; with a compute, and none
+                named, it is the Git repository that the program is started in.
             context: the context of the kubeconfig; else the current one.
             kubeconfig: the kubeconfig file; else the one that kubectl uses, or the pod's own rights.
             reach: how pods are reached: direct, forward (through the API server), or auto.
@@ -103,7 +105,7 @@ class KubernetesJob(JobTrait):
             "stream_logs": stream_logs,
             "on_interrupt": on_interrupt,
             "images": make_images(compute),
-            "sync_dirs": list(sync_dirs) if sync_dirs is not None else None,
+            "sync_dirs": choose_sync_dirs(sync_dirs) if compute or sync_dirs else None,
         }
         options, client = check_options(KUBERNETES_OPTIONS, said, where="kubernetes")
         self._settings = {"name": name or "kubernetes", "options": options, "client": client}

@@ -24,6 +24,7 @@ from ..errors import (
     UnsupportedError,
 )
 from ..hosts import natural_key
+from ..job.preparing import prepare_hosts
 from ..job.presence import Presence
 from ..job.progress import Progress
 from ..job.watch import explain, glance
@@ -118,6 +119,7 @@ class Crew:
         self._orders: dict[str, list[Message]] = {}
         self._addresses: dict[str, str] = {}
         self._broken: set[str] = set()
+        self._prepared: set[str] = set()
         self._saying = threading.RLock()
         """Held while orders are given, so that none overtakes another that is said again."""
         self._show = show
@@ -280,7 +282,14 @@ class Crew:
                 ]
                 missing = self._presence.join(doors)
                 self._let_in([parse_door(address).host for address in missing])
+                self._prepare([address for address in doors if address not in missing])
         return status
+
+    def _prepare(self, doors: Sequence[str]) -> None:
+        """Bring hosts that are new to what their image says, and their folders."""
+        new = [address for address in doors if address not in self._prepared]
+        prepare_hosts(self.target.spec, new, clock=self._clock)
+        self._prepared.update(new)
 
     def _let_in(self, hosts: Sequence[str]) -> None:
         """Hosts that do not answer may wait to be let in, or be lost for good."""

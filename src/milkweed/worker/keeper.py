@@ -54,6 +54,8 @@ class Keeper:
     """One machine's share of one job."""
 
     def __init__(self, run: Path, start: Mapping[str, Any]) -> None:
+        self.name = os.urandom(8).hex()
+        """Tells this keeper from one that takes its place."""
         self.run = run
         self.start = start
         self.clients = Clients()
@@ -222,6 +224,7 @@ class Keeper:
                 "held": self.held,
                 "stopping": self._end.is_set(),
                 "pid": os.getpid(),
+                "keeper": self.name,
                 "node": self.start.get("node", ""),
                 "job": self.start["apply_id"],
             }

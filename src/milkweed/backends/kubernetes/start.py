@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ...image import is_prepared
 from ...pki import Authority
 from ...spec import JobSpec, MeshSpec
 from ...worker import tls, wire
@@ -19,6 +20,8 @@ NAME_NOTE = "milkweed.dev/name"
 HANDLE_NOTE = "milkweed.dev/handle"
 """All that a client needs who has nothing but the cluster."""
 MOUNT = "/etc/milkweed"
+LEASE_OVER = "milkweed: the lease is over"
+"""What a container says last whose host nobody wants any more; the operator then ends its mesh."""
 DEFAULT_PORT = 26600
 NAMES_PER_CERTIFICATE = 200
 """A certificate is sent at every connection, so a large mesh needs several."""
@@ -108,6 +111,7 @@ def make_part(request: Request, mesh: MeshSpec, place: Place, component: int) ->
         "batch": None,
         "part": f"0.{component}",
         "first": False,
+        "held": is_prepared(spec.client, mesh.name),
         "hosts": [{"mesh": mesh.name, "rank": rank, "env": env} for rank in range(mesh.hosts)],
         "released": [],
         "certificates": [
@@ -138,7 +142,7 @@ def make_invitation(apply_id: str, component: int) -> dict[str, Any]:
         "node_env": "MILKWEED_NODE",
         "restart_env": "MILKWEED_RESTARTS",
         "source": "",
-        "end": [],
+        "end": ["sh", "-c", f"echo '{LEASE_OVER}' >/dev/termination-log"],
     }
 
 

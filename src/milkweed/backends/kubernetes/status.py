@@ -12,17 +12,15 @@ from .reasons import is_hopeless
 
 
 def make_status(pods: Sequence[Pod], _handle: Handle) -> Status:
-    """What the pods alone tell: it runs when every one of them does, or did and comes back."""
+    """What the pods alone tell: it runs as soon as one of them does; hosts that can never run are told."""
     waiting = [pod for pod in pods if not pod.running]
-    if waiting and len(waiting) == len(pods):
-        return Status(liveness=Liveness.PENDING, reason=describe_waiting(waiting, len(pods)))
-    if any(_never_ran(pod) for pod in waiting):
-        return Status(liveness=Liveness.PENDING, reason=describe_waiting(waiting, len(pods)))
-    return Status(liveness=Liveness.RUNNING, reason=describe_waiting(waiting, len(pods)))
-
-
-def _never_ran(pod: Pod) -> bool:
-    return pod.view is None or (pod.view.phase == "Pending" and not pod.view.restarts)
+    live = Liveness.PENDING if len(waiting) == len(pods) else Liveness.RUNNING
+    hopeless = tuple(
+        judge_pod(pod, f"pod {pod.view.name} cannot start")
+        for pod in waiting
+        if pod.view is not None and is_hopeless(pod.view)
+    )
+    return Status(liveness=live, reason=describe_waiting(waiting, len(pods)), hosts=hopeless)
 
 
 def describe_waiting(waiting: Sequence[Pod], count: int) -> str:
