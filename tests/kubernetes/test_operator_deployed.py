@@ -27,10 +27,10 @@ rules:
 ASK = """
 import json, os, sys
 from milkweed.errors import MilkweedError
-from milkweed.operator.asking import request_mesh
-token = open("/var/run/asking/token").read()
+from milkweed.kube.asking import read_endpoint, request_mesh
+place = read_endpoint(os.environ["URL"], "/var/run/asking/ca.pem", "/var/run/asking/token")
 try:
-    made = request_mesh(os.environ["URL"], "/var/run/asking/ca.pem", token, json.loads(os.environ["MESH"]))
+    made = request_mesh(place, json.loads(os.environ["MESH"]))
 except MilkweedError as error:
     print(error)
 else:

@@ -31,6 +31,7 @@ MAY = [
     ("list", "monarchmeshes"),
     ("watch", "monarchmeshes"),
     ("patch", "monarchmeshes//status"),
+    ("delete", "monarchmeshes"),
     ("create", "statefulsets"),
     ("update", "statefulsets"),
     ("create", "services"),
@@ -39,7 +40,7 @@ MAY = [
 ]
 MAY_NOT = [
     ("create", "monarchmeshes"),
-    ("delete", "monarchmeshes"),
+    ("deletecollection", "monarchmeshes"),
     ("update", "monarchmeshes"),
     ("delete", "statefulsets"),
     ("delete", "services"),
@@ -66,7 +67,7 @@ def can_i(lab: Lab, account: str, verb: str, kind: str, namespace: str) -> bool:
 
 
 def test_what_the_operator_may_do(lab: Lab, meshes: Meshes) -> None:
-    """What it needs and nothing else; above all it deletes nothing and reads no secret."""
+    """What it needs and nothing else; above all it deletes nothing but meshes, and reads no secret."""
     account, here = "milkweed-operator", meshes.namespace
     assert [what for what in MAY if not can_i(lab, account, *what, here)] == []
     assert [what for what in MAY_NOT if can_i(lab, account, *what, here)] == []
@@ -82,14 +83,21 @@ def test_the_operators_lease_is_the_only_one_it_writes(lab: Lab, installed: None
 
 
 def test_what_the_endpoint_may_do(lab: Lab, meshes: Meshes) -> None:
-    """Meshes, and asking who somebody is."""
+    """Meshes, Secrets by name, a look at pods, and asking who somebody is."""
     account, here = "milkweed-provision", meshes.namespace
-    may = [("create", "monarchmeshes"), ("delete", "monarchmeshes"), ("create", "tokenreviews")]
+    may = [
+        *((verb, "monarchmeshes") for verb in ("get", "list", "create", "patch", "delete")),
+        *((verb, "secrets") for verb in ("get", "create", "update", "delete")),
+        ("list", "pods"),
+        ("create", "tokenreviews"),
+    ]
     may_not = [
         ("update", "monarchmeshes"),
-        ("list", "pods"),
-        ("get", "secrets"),
-        ("create", "pods"),
+        ("patch", "monarchmeshes//status"),
+        *((verb, "secrets") for verb in ("list", "watch", "patch", "deletecollection")),
+        *((verb, "pods") for verb in ("get", "create", "delete")),
+        ("create", "statefulsets"),
+        ("create", "events"),
     ]
     assert [what for what in may if not can_i(lab, account, *what, here)] == []
     assert [what for what in may_not if can_i(lab, account, *what, here)] == []
@@ -118,7 +126,6 @@ def test_what_the_operator_is_not_granted_is_refused(
         ("delete", "pod", "trainers-0"),
         ("get", "secrets"),
         ("delete", "statefulset", "trainers"),
-        ("delete", "monarchmesh", "trainers"),
         ("create", "configmap", "x"),
         ("create", "rolebinding", "x", "--clusterrole=cluster-admin", "--user=x"),
     ]
@@ -128,9 +135,9 @@ def test_what_the_operator_is_not_granted_is_refused(
 def test_what_the_endpoint_is_not_granted_is_refused(
     lab: Lab, meshes: Meshes, tmp_path: Path
 ) -> None:
-    """Whoever breaks into it can make and delete meshes, and read nobody's secrets."""
+    """Whoever breaks into it can make and delete meshes, and reads no Secret whose name they do not know."""
     login = make_login(lab, tmp_path, "milkweed-provision")
-    asked: Asked = [("get", "secrets"), ("get", "pods"), ("create", "configmap", "x")]
+    asked: Asked = [("get", "secrets"), ("get", "pod", "x"), ("create", "configmap", "x")]
     assert not_forbidden(try_all(lab, login, meshes.namespace, asked)) == []
 
 

@@ -1,4 +1,4 @@
-"""What unit tests of several files share: a Slurm that does what it is told, on PATH."""
+"""What unit tests of several files share: a Slurm that does what it is told, and a cluster in memory."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from milkweed.backends import credentials
+from milkweed.backends.kubernetes import attaching, backend, cluster as watches
 from milkweed.backends.slurm import commands
 from milkweed.testing import FakeClock
+from unit.kubernetes_jobs import Space
 from unit.slurm_fake import FakeSlurm
 
 
@@ -34,3 +37,16 @@ def cluster(slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch) -> FakeSlurm:
     slurm.then("sbatch", '[ "$1" = --version ] && exec echo "slurm-wlm 22.05.8"')
     monkeypatch.setattr(time, "sleep", lambda _seconds: None)
     return slurm
+
+
+@pytest.fixture
+def space(monkeypatch: pytest.MonkeyPatch) -> Iterator[Space]:
+    """A Kubernetes cluster with nothing in it, which is the one of this context."""
+    made = Space()
+    for module in (backend, attaching):
+        monkeypatch.setattr(module, "api_of", made.reach)
+    monkeypatch.setattr(credentials, "_own", [])
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    yield made
+    for key in list(watches._watches):
+        watches._watches.pop(key).stop()

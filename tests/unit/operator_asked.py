@@ -6,8 +6,9 @@ import json
 from typing import Any
 
 from milkweed.kube.resources import TOKEN_REVIEWS
+from milkweed.operator.asked import Answer, Request
 from milkweed.operator.policy import Rule, parse_policy
-from milkweed.operator.provision import AUDIENCE, Answer, Provisioner, Request
+from milkweed.operator.provision import AUDIENCE, Provisioner
 from unit.operator_cluster import Cluster
 from unit.operator_runs import make_mesh
 
@@ -32,6 +33,11 @@ PATH = "/v1/namespaces/team/meshes"
 class Reviewed(Cluster):
     """A cluster that knows some tokens."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.accounts: dict[str, str] = {}
+        """The uids of accounts that were made anew."""
+
     def create(self, resource: Any, namespace: str, body: Any, **query: str) -> Any:
         """Make an object, or say whose token it is."""
         if resource is not TOKEN_REVIEWS:
@@ -41,7 +47,12 @@ class Reviewed(Cluster):
         shared = sorted(set(audiences) & set(body["spec"]["audiences"]))
         status = {"authenticated": bool(user and shared), "audiences": shared}
         groups = ["system:serviceaccounts"]
-        return {"status": status | {"user": {"username": user, "groups": groups}}}
+        known = {
+            "username": user,
+            "uid": self.accounts.get(user, f"uid of {user}"),
+            "groups": groups,
+        }
+        return {"status": status | {"user": known}}
 
 
 def make_rule(**changes: Any) -> Rule:
@@ -52,8 +63,16 @@ def post(provisioner: Provisioner, mesh: Any, token: str = "good", path: str = P
     return provisioner.answer(Request("POST", path, token, json.dumps(mesh).encode()))
 
 
-def ask(provisioner: Provisioner, method: str, name: str, token: str = "good") -> Answer:  # noqa: S107  no secret
-    return provisioner.answer(Request(method, f"{PATH}/{name}", token))
+def ask(
+    provisioner: Provisioner,
+    method: str,
+    name: str,
+    token: str = "good",  # noqa: S107  no secret
+    body: Any = None,
+) -> Answer:
+    data = b"" if body is None else json.dumps(body).encode()
+    path = name if name.startswith("/") else f"{PATH}/{name}"
+    return provisioner.answer(Request(method, path, token, data))
 
 
 def gpu_mesh(hosts: int, gpus: Any) -> dict[str, Any]:

@@ -294,7 +294,7 @@ def container(name: str = "worker", **more: Any) -> dict[str, Any]:
 def test_the_worker_is_put_into_a_template() -> None:
     """Command, variables, mounts, ports and probe of its container; volumes of the pod."""
     injected = inject_worker(spec_of(container()), **WORKER)
-    assert (injected.container, injected.kept) == ("worker", False)
+    assert (injected.container, injected.own_worker) == ("worker", False)
     assert injected.template["spec"] == {
         "containers": [
             container(
@@ -338,7 +338,7 @@ def test_a_command_of_ones_own_is_kept(own: dict[str, Any]) -> None:
     """Then nothing is changed, and the caller is told; arguments alone are one, too."""
     template = spec_of(container(**own))
     injected = inject_worker(template, **WORKER)
-    assert injected.kept
+    assert injected.own_worker
     assert injected.template == template
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import http.client
 import json
@@ -15,15 +16,28 @@ from typing import Any
 import pytest
 
 from milkweed import pki
-from milkweed.errors import AccessError, BackendError, MilkweedError, SpecError, UnreachableError
+from milkweed.errors import AccessError, ChangedError, MilkweedError, SpecError, UnreachableError
+from milkweed.kube.asking import (
+    Endpoint,
+    delete_mesh,
+    delete_secret,
+    look_up_mesh,
+    look_up_secret,
+    read_endpoint,
+    request_mesh,
+    resize_mesh,
+    update_secret,
+)
 from milkweed.kube.resources import MESHES
 from milkweed.operator import door as module
-from milkweed.operator.asking import delete_mesh, look_up_mesh, request_mesh
+from milkweed.operator.asked import LARGEST, Answer
 from milkweed.operator.door import Certificate, Door, find_port
+from milkweed.operator.job_secrets import LARGEST_DATA
 from milkweed.operator.policy import parse_policy
-from milkweed.operator.provision import LARGEST, Answer, Provisioner
+from milkweed.operator.provision import Provisioner
 from unit.operator_asked import PATH, RULE, TRAINER, Reviewed
 from unit.operator_runs import make_mesh
+from unit.test_operator_job_secrets import AUTHORITY, HOSTS, job_mesh
 
 
 @pytest.fixture
@@ -58,6 +72,10 @@ class Serving:
         self.thread = threading.Thread(target=self.door.serve_forever, args=(0.02,), daemon=True)
         self.thread.start()
 
+    def endpoint(self, token: str = "good") -> Endpoint:  # noqa: S107  no secret
+        """The same as pods know it."""
+        return Endpoint(self.url, self.ca, lambda: token)
+
     def send(self, method: str, path: str, body: bytes = b"", **headers: str) -> tuple[int, Any]:
         """One request, word by word."""
         context = ssl.create_default_context(cafile=self.ca)
@@ -90,16 +108,49 @@ def serving(tmp_path: Path, provisioner: Provisioner) -> Iterator[Serving]:
 
 def test_a_pod_asks_for_a_mesh(serving: Serving, cluster: Reviewed) -> None:
     """Asks, looks, and gives it back: all that a program needs."""
-    place = serving.url, serving.ca, "good"
-    made = request_mesh(*place, make_mesh())
+    place = serving.endpoint()
+    made = request_mesh(place, make_mesh())
     assert made["metadata"]["name"] == "trainers"
-    found = look_up_mesh(*place, "team", "trainers")
+    found = look_up_mesh(place, "team", "trainers")
     assert found["spec"]["replicas"] == 2
-    assert look_up_mesh(*place, "team", "another") is None
-    assert delete_mesh(*place, "team", "trainers")
-    assert not delete_mesh(*place, "team", "trainers")
+    assert look_up_mesh(place, "team", "another") is None
+    assert delete_mesh(place, "team", "trainers")
+    assert not delete_mesh(place, "team", "trainers")
     assert cluster.of_kind(MESHES.plural) == []
     assert [json.loads(line)["status"] for line in serving.lines] == [201, 200, 404, 200, 404]
+
+
+def test_a_pod_asks_for_all_of_a_job(serving: Serving, cluster: Reviewed, tmp_path: Path) -> None:
+    """A mesh with its Secrets, another size, another Secret; with a token that is read anew each time."""
+    (tmp_path / "token").write_text("good\n")
+    place = read_endpoint(serving.url, serving.ca, str(tmp_path / "token"))
+    mesh = job_mesh()
+    secrets = {one["name"]: one["data"] for one in mesh.pop("secrets")}
+    request_mesh(place, mesh, secrets)
+    assert look_up_secret(place, "team", HOSTS) == secrets[HOSTS]
+    assert look_up_secret(place, "team", f"{HOSTS}x") is None
+    notes = {"milkweed.dev/handle": "{}"}
+    new = {HOSTS: {"key": "bmV3"}}
+    made = resize_mesh(place, "team", "trainers", 3, secrets=new, annotations=notes)
+    assert made["spec"]["replicas"] == 3
+    update_secret(place, "team", AUTHORITY, {"key": "bmV3"})
+    assert look_up_secret(place, "team", AUTHORITY) == look_up_secret(place, "team", HOSTS)
+    assert look_up_mesh(place, "team", "trainers")["pods"] == []
+    assert delete_secret(place, "team", HOSTS)
+    assert not delete_secret(place, "team", HOSTS)
+    assert "bmV3" not in "".join(serving.lines)
+    (tmp_path / "token").unlink()
+    with pytest.raises(AccessError, match="cannot be read"):
+        look_up_mesh(place, "team", "trainers")
+
+
+def test_a_secret_of_a_mebibyte_gets_through(serving: Serving) -> None:
+    """And not a byte more."""
+    mesh = job_mesh(secrets=[])
+    for size, fits in ((LARGEST_DATA, True), (LARGEST_DATA + 1, False)):
+        secrets = {HOSTS: {"key": base64.b64encode(bytes(size)).decode()}}
+        with contextlib.nullcontext() if fits else pytest.raises(SpecError):
+            request_mesh(serving.endpoint(), mesh, secrets)
 
 
 @pytest.mark.parametrize(
@@ -108,7 +159,7 @@ def test_a_pod_asks_for_a_mesh(serving: Serving, cluster: Reviewed) -> None:
         ("unknown", make_mesh(), (AccessError, "the token is not valid")),
         ("good", make_mesh(replicas=9), (AccessError, "rule research: spec.replicas 9 hosts")),
         ("good", make_mesh() | {"status": {}}, (SpecError, "status is not allowed")),
-        ("good", make_mesh("taken"), (BackendError, "another mesh 'taken'")),
+        ("good", make_mesh("taken"), (ChangedError, "another mesh 'taken'")),
     ],
 )
 def test_denials_are_errors_that_say_why(
@@ -122,14 +173,14 @@ def test_denials_are_errors_that_say_why(
     cluster.put(MESHES.plural, make_mesh("taken"))
     kind, words = error
     with pytest.raises(kind) as caught:
-        request_mesh(serving.url, serving.ca, token, mesh)
+        request_mesh(serving.endpoint(token), mesh)
     assert words in str(caught.value)
 
 
 def test_an_endpoint_that_is_not_trusted(serving: Serving) -> None:
     """Its certificate must be of the authority that was named."""
     with pytest.raises(AccessError, match="not trusted"):
-        request_mesh(serving.url, None, "good", make_mesh())
+        request_mesh(Endpoint(serving.url, None, lambda: "good"), make_mesh())
 
 
 def test_an_endpoint_that_is_not_there(tmp_path: Path) -> None:
@@ -137,21 +188,21 @@ def test_an_endpoint_that_is_not_there(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as gone:
         port = gone.getsockname()[1]
     with pytest.raises(UnreachableError):
-        request_mesh(f"https://127.0.0.1:{port}", None, "good", make_mesh())
+        request_mesh(Endpoint(f"https://127.0.0.1:{port}", None, lambda: "good"), make_mesh())
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1", "127.0.0.1:8443", "https://"])
 def test_addresses_that_are_none(url: str) -> None:
     """A token is never sent in the clear."""
     with pytest.raises(SpecError):
-        request_mesh(url, None, "good", make_mesh())
+        request_mesh(Endpoint(url, None, lambda: "good"), make_mesh())
 
 
 def test_a_cluster_that_is_away_is_told_as_such(serving: Serving, cluster: Reviewed) -> None:
     """Try again later."""
     cluster.down = True
     with pytest.raises(UnreachableError):
-        request_mesh(serving.url, serving.ca, "good", make_mesh())
+        request_mesh(serving.endpoint(), make_mesh())
 
 
 @pytest.mark.parametrize(
@@ -307,7 +358,7 @@ def test_something_else_that_says_yes(
     answers: Callable[[Any], Answer] = lambda _request: Answer(200, document)  # noqa: E731
     monkeypatch.setattr(serving.door.provisioner, "answer", answers)
     with pytest.raises(UnreachableError, match="is no endpoint"):
-        request_mesh(serving.url, serving.ca, "good", make_mesh())
+        request_mesh(serving.endpoint(), make_mesh())
 
 
 def test_an_answer_that_is_none(serving: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -315,4 +366,4 @@ def test_an_answer_that_is_none(serving: Serving, monkeypatch: pytest.MonkeyPatc
     answers: Callable[[Any], Answer] = lambda _request: Answer(500, {})  # noqa: E731
     monkeypatch.setattr(serving.door.provisioner, "answer", answers)
     with pytest.raises(UnreachableError, match="answered 500"):
-        request_mesh(serving.url, serving.ca, "good", make_mesh())
+        request_mesh(serving.endpoint(), make_mesh())

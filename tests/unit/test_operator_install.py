@@ -28,6 +28,7 @@ from milkweed.operator.rights import (
 from milkweed.operator.yaml import render_yaml
 from milkweed.testing import FakeClock
 from unit.operator_cluster import Cluster
+from unit.operator_farewell import mark_as_job, say_farewell
 from unit.operator_helm import Chart
 from unit.operator_runs import make_mesh, make_operator, run
 from unit.test_operator_objects import check_golden
@@ -123,17 +124,25 @@ def test_no_rule_has_a_wildcard(rules: list[dict[str, Any]]) -> None:
     assert not words & {"*", "escalate", "bind", "impersonate", "pods/exec"}
 
 
-def test_only_clients_have_secrets() -> None:
-    """They keep the certificates of their jobs there; nobody else sees any."""
+def test_only_those_who_make_jobs_have_secrets() -> None:
+    """Clients keep the certificates of their jobs there, as the endpoint does for its callers; it lists none."""
     for rules in ALL_RULES:
-        secret = {plural for _verb, plural in grants(rules)} & {"secrets"}
-        assert bool(secret) is (rules is CLIENT_RULES)
+        verbs = {verb for verb, plural in grants(rules) if plural == "secrets"}
+        assert bool(verbs) is any(rules is one for one in (CLIENT_RULES, PROVISION_RULES))
+    verbs = {verb for verb, plural in grants(PROVISION_RULES) if plural == "secrets"}
+    assert verbs == {"get", "create", "update", "delete"}
 
 
-def test_the_operator_deletes_nothing() -> None:
+def test_the_endpoint_only_looks_at_pods() -> None:
+    """It tells callers how theirs are."""
+    assert {one for one in grants(PROVISION_RULES) if one[1] == "pods"} == {("list", "pods")}
+
+
+def test_the_operator_deletes_nothing_but_meshes() -> None:
     """Nor does it make meshes, or touch pods."""
-    verbs = {verb for verb, _plural in grants(OPERATOR_RULES)}
-    assert not verbs & {"delete", "deletecollection"}
+    granted = grants(OPERATOR_RULES)
+    assert {plural for verb, plural in granted if "delete" in verb} == {"monarchmeshes"}
+    assert not granted & {("create", "monarchmeshes"), ("deletecollection", "monarchmeshes")}
     assert {verb for verb, plural in grants(OPERATOR_RULES) if plural == "pods"} == {
         "list",
         "watch",
@@ -165,6 +174,10 @@ def test_everything_the_operator_does_is_allowed(clock: FakeClock) -> None:
     run(operator, cluster, clock)
     cluster.remove("services", "team", "trainers-svc")
     run(operator, cluster, clock)
+    cluster.edit(MESHES.plural, "team", "trainers", mark_as_job)
+    say_farewell(cluster, 0)
+    run(operator, cluster, clock)
+    assert cluster.of_kind(MESHES.plural) == []
     done = {
         (VERBS[verb], f"{plural}/status" if verb == "patch status" else plural)
         for verb, plural, _name in cluster.writes

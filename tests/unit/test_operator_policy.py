@@ -185,7 +185,7 @@ def test_patterns() -> None:
 def ask(mesh: dict[str, Any], *rules: Rule, used: Usage | None = None) -> Verdict:
     policy = Policy(rules or [make_rule()])
     usage = {"research": used} if used else {}
-    return admit(policy, TRAINER, "team", mesh, usage)
+    return admit(policy, TRAINER, mesh, usage, namespace="team")
 
 
 def complaints(verdict: Verdict) -> list[str]:
@@ -236,15 +236,15 @@ def test_the_first_rule_that_allows_counts() -> None:
 
 def test_whom_no_rule_is_for() -> None:
     """They are told so, and nothing of the rules of others."""
-    verdict = admit(Policy([make_rule()]), Caller("stranger"), "team", make_mesh(), {})
+    verdict = admit(Policy([make_rule()]), Caller("stranger"), make_mesh(), {}, namespace="team")
     assert [one.text for one in verdict.violations] == ["no rule is for stranger"]
 
 
 def test_namespaces() -> None:
     """Only those that the rule names."""
     rule = make_rule()
-    assert admit(Policy([rule]), TRAINER, "scratch-1", make_mesh(), {}).rule == rule
-    denied = admit(Policy([rule]), TRAINER, "kube-system", make_mesh(), {})
+    assert admit(Policy([rule]), TRAINER, make_mesh(), {}, namespace="scratch-1").rule == rule
+    denied = admit(Policy([rule]), TRAINER, make_mesh(), {}, namespace="kube-system")
     assert complaints(denied) == ["metadata.namespace: 'kube-system' is not among team, scratch-*"]
 
 

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from milkweed.kube.resources import MESHES
-from milkweed.operator.admission import REQUESTED_BY, RULE_LABEL
+from milkweed.operator.admission import REQUESTED_BY, REQUESTED_BY_UID, RULE_LABEL
+from milkweed.operator.asked import Request
 from milkweed.operator.policy import Policy, parse_policy
-from milkweed.operator.provision import PolicyFile, Provisioner, Request
+from milkweed.operator.provision import PolicyFile, Provisioner
 from unit.operator_asked import PATH, RULE, TRAINER, Reviewed, ask, post
 from unit.operator_cluster import refuse
 from unit.operator_runs import make_mesh
@@ -73,7 +74,8 @@ def test_a_mesh_is_made(provisioner: Provisioner, cluster: Reviewed) -> None:
     assert answer.status == 201
     (mesh,) = cluster.of_kind(MESHES.plural)
     assert mesh["metadata"]["labels"] == {"mine": "yes", RULE_LABEL: "research"}
-    assert mesh["metadata"]["annotations"] == {REQUESTED_BY: TRAINER}
+    notes = {REQUESTED_BY: TRAINER, REQUESTED_BY_UID: f"uid of {TRAINER}"}
+    assert mesh["metadata"]["annotations"] == notes
     assert mesh["spec"] == make_mesh()["spec"]
     assert answer.document["metadata"]["name"] == "trainers"
 

@@ -10,6 +10,7 @@ rules:
   - get
   - list
   - watch
+  - delete
 - apiGroups:
   - monarch.pytorch.org
   resources:
@@ -149,5 +150,21 @@ rules:
   - get
   - list
   - create
+  - patch
+  - delete
+- apiGroups:
+  - ""
+  resources:
+  - pods
+  verbs:
+  - list
+- apiGroups:
+  - ""
+  resources:
+  - secrets
+  verbs:
+  - get
+  - create
+  - update
   - delete
 {{- end }}

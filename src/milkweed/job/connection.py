@@ -313,7 +313,7 @@ def _make_host(seen: Mapping[str, Any], node: str, control: str) -> Host:
 def _listen_for(host: Host) -> str:
     """Where a host reaches this client: nowhere else than here, unless it is on another machine."""
     scheme, _, rest = host.address.partition("://")
-    machine = rest.rpartition(":")[0]
+    machine = rest.rpartition(":")[0].strip("[]")
     return route_to(machine) if scheme.endswith("tcp") and not host.via else "localhost"
 
 

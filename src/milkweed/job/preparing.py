@@ -77,6 +77,8 @@ def make_image(said: Mapping[str, Any] | None, folders: Sequence[Folder]) -> Ima
 
 def choose_sync_dirs(sync_dirs: Sequence[str] | None) -> list[str]:
     """The folders that were named; else the repository that this program is started in, if it is in one."""
+    if isinstance(sync_dirs, str):
+        raise SpecError(f"sync_dirs: {sync_dirs!r} is not a list", hint=f"write [{sync_dirs!r}]")
     if sync_dirs is not None:
         return [str(_check_folder(each)) for each in sync_dirs]
     root = find_repository(Path.cwd())

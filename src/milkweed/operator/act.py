@@ -80,6 +80,11 @@ class Hands:
         namespace, name = key_of(mesh)
         return self._api.patch(MESHES, namespace, name, {"status": status}, sub="status")
 
+    def end(self, mesh: Object) -> None:
+        """Delete a mesh, this very one; the cluster removes all that belongs to it."""
+        self._begin()
+        self._api.delete(MESHES, *key_of(mesh), uid=uid_of(mesh))
+
     def note(self, mesh: Object, reason: str, message: str, *, warning: bool = False) -> None:
         """An event for people who look at the mesh; the same again is counted."""
         self._begin()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from .podcheck import PRIORITY, QUEUE, Complaint, check_template, count_gpus
@@ -13,10 +13,14 @@ from .reading import Object, items, mapping, name_of, number, pick, text
 RULE_LABEL = "monarch.pytorch.org/provision-rule"
 """On meshes that were made by a rule, so that its totals can be counted."""
 REQUESTED_BY = "monarch.pytorch.org/requested-by"
-"""Who asked for a mesh, and may see and delete it."""
+REQUESTED_BY_UID = f"{REQUESTED_BY}-uid"
+"""Who asked for an object, and may see and delete it: the name, and what tells an account from a later one."""
+SECRETS_NOTE = "monarch.pytorch.org/provision-secrets"
+"""Which Secrets came with a mesh, so that its pods may use them."""
 _METADATA = frozenset({"name", "namespace", "labels", "annotations"})
 _SPEC = frozenset({"replicas", "port", "podTemplate"})
 _TOP = frozenset({"apiVersion", "kind", "metadata", "spec"})
+_OURS = (RULE_LABEL, REQUESTED_BY, REQUESTED_BY_UID, SECRETS_NOTE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +46,17 @@ class Verdict:
 
     rule: Rule | None
     violations: Sequence[Violation] = ()
+
+
+def sign(caller: Caller) -> dict[str, str]:
+    """The annotations that say who asked."""
+    return {REQUESTED_BY: caller.username, REQUESTED_BY_UID: caller.uid}
+
+
+def is_of(found: Object, caller: Caller) -> bool:
+    """Whether an object was asked for by this very caller."""
+    notes = mapping(found, "metadata", "annotations")
+    return bool(caller.username) and all(notes.get(key) == by for key, by in sign(caller).items())
 
 
 def measure(mesh: Object) -> Usage:
@@ -73,22 +88,38 @@ def check_shape(mesh: Any, namespace: str) -> Iterator[Complaint]:
         yield "spec.replicas", "is a whole number from 1 on"
     if not items(mesh, "spec", "podTemplate", "spec", "containers"):
         yield "spec.podTemplate.spec.containers", "is missing"
-    for key in (RULE_LABEL, REQUESTED_BY):
+    for key in _OURS:
         for part in ("labels", "annotations"):
             if key in mapping(mesh, "metadata", part):
                 yield f"metadata.{part}.{key}", "is not yours to say"
 
 
 def admit(
-    policy: Policy, caller: Caller, namespace: str, mesh: Object, used: Mapping[str, Usage]
+    policy: Policy,
+    caller: Caller,
+    mesh: Object,
+    used: Mapping[str, Usage],
+    *,
+    namespace: str,
+    secrets: Sequence[str] = (),
 ) -> Verdict:
-    """The first rule that allows a mesh; `used` is what each rule has made so far."""
+    """The first rule that allows a mesh.
+
+    Args:
+        policy: All rules.
+        caller: Who asks.
+        mesh: What for.
+        used: What each rule has made so far.
+        namespace: Where.
+        secrets: The mesh's own Secrets, which its pods may use whatever a rule says.
+    """
     rules = policy.rules_for(caller)
     if not rules:
         return Verdict(None, [Violation("", "", f"no rule is for {caller.username}")])
     violations: list[Violation] = []
     for rule in rules:
-        found = list(_check(rule, namespace, mesh, used.get(rule.name, Usage())))
+        wide = replace(rule, secrets=(*rule.secrets, *secrets))
+        found = list(_check(wide, namespace, mesh, used.get(rule.name, Usage())))
         if not found:
             return Verdict(rule)
         violations += [Violation(rule.name, field, words) for field, words in found]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from .ending import count_farewells
 from .pods import find_ailment, find_worst
 from .reading import Object, items, mapping, number, pick, text
 from .reconcile import Trouble, World
@@ -29,7 +30,7 @@ def make_status(
         "type": READY,
         "status": status,
         "reason": ALL_READY if trouble is None else _spell(trouble.reason),
-        "message": _count(world) if trouble is None else trouble.message[:_MESSAGE],
+        "message": _describe(world) if trouble is None else trouble.message[:_MESSAGE],
         "observedGeneration": generation,
         "lastTransitionTime": _transition_time(mesh, status, now),
     }
@@ -90,6 +91,12 @@ def _judge(world: World, *, pending: bool) -> Trouble | None:
 def _count(world: World) -> str:
     ready = number(world.own_stateful_set, "status", "readyReplicas")
     return f"{ready} of {number(world.mesh, 'spec', 'replicas')} hosts are ready"
+
+
+def _describe(world: World) -> str:
+    """A mesh that is ready; where hosts of it were over and the mesh is not, that is told."""
+    over = count_farewells(world.pods)
+    return _count(world) + (f"; the lease of {over} was over before" if over else "")
 
 
 def _is_current(found: Object) -> bool:

@@ -13,6 +13,7 @@ from ..kube.api import ApiError
 from ..kube.resources import SERVICES, STATEFUL_SETS, Resource
 from .act import EXISTS, Hands
 from .conditions import ALL_READY, UPDATING, WAITING, is_told, make_status, read_condition
+from .ending import LEASE_OVER, is_over
 from .lease import render_second, utc_now
 from .memory import Memory
 from .objects import MESH_LABEL, service_name
@@ -39,6 +40,7 @@ SOON_S, SELDOM_S = 10.0, 60.0
 """How often a mesh is looked at that is not ready: at first, and after some minutes."""
 SOON_FOR_S = 180.0
 TELL_AFTER_FAILURES = 2
+LEASE_REASON = "LeaseOver"
 _QUIET = frozenset({ALL_READY, WAITING, UPDATING, "SchedulingGated"})
 
 
@@ -97,6 +99,9 @@ class Controller:
         world = self._look(key)
         if world is None or is_leaving(world.mesh):
             self._forget(key)
+            return None
+        if is_over(world):
+            self._end(world.mesh)
             return None
         decision = decide(world)
         done = self._carry_out(world.mesh, decision, failures)
@@ -179,6 +184,15 @@ class Controller:
         picture.put(written)
         if changed:
             self._note(mesh, action.reason, action.message)
+
+    def _end(self, mesh: Object) -> None:
+        """Delete a mesh that nobody wants any more, and say why where it can still be read."""
+        count = number(mesh, "spec", "replicas")
+        words = f"{LEASE_OVER}, said {count} of {count} hosts; the mesh is deleted"
+        self._note(mesh, LEASE_REASON, words)
+        self._hands.end(mesh)
+        self._forget(key_of(mesh))
+        self._pictures.meshes.remove(mesh)
 
     # Telling
 

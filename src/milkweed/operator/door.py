@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import AccessError
+from .asked import LARGEST, Answer, Request
 from .lease import render_time, utc_now
-from .provision import LARGEST, Answer, Provisioner, Request
+from .provision import Provisioner
 
 IDLE_S = 10.0
 """How long a caller may say nothing."""
@@ -127,6 +128,12 @@ class _Handler(BaseHTTPRequestHandler):
             self._handle()
 
     def do_POST(self) -> None:
+        self._handle()
+
+    def do_PUT(self) -> None:
+        self._handle()
+
+    def do_PATCH(self) -> None:
         self._handle()
 
     def do_DELETE(self) -> None:

@@ -25,6 +25,8 @@ class Caller:
 
     username: str
     groups: Sequence[str] = ()
+    uid: str = ""
+    """What tells an account from a later one of the same name."""
 
     @property
     def account(self) -> str:

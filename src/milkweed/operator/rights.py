@@ -40,7 +40,8 @@ def _rule(
 
 
 OPERATOR_RULES = [
-    _rule(MESHES, "get", "list", "watch"),
+    # It deletes those whose hosts all say that their lease is over.
+    _rule(MESHES, "get", "list", "watch", "delete"),
     _rule(MESHES, "patch", sub="status"),
     # Some clusters ask for it of whoever makes objects that hold up the deletion of their owner.
     _rule(MESHES, "update", sub="finalizers"),
@@ -49,7 +50,7 @@ OPERATOR_RULES = [
     _rule(PODS, "list", "watch"),
     _rule(EVENTS, "get", "list", "create", "patch"),
 ]
-"""The operator deletes nothing: what belongs to a mesh goes with it, by the cluster's own hand."""
+"""The operator deletes nothing but meshes: what belongs to one goes with it, by the cluster's own hand."""
 
 LEASE_RULES = [
     _rule(LEASES, "create"),
@@ -70,7 +71,12 @@ CLIENT_RULES = [
 ]
 """What a program does that asks for meshes and connects to their hosts."""
 
-PROVISION_RULES = [_rule(MESHES, "get", "list", "create", "delete")]
+PROVISION_RULES = [
+    _rule(MESHES, "get", "list", "create", "patch", "delete"),
+    _rule(PODS, "list"),
+    # The Secrets of jobs, which nobody can list: who knows no name reads none.
+    _rule(SECRETS, "get", "create", "update", "delete"),
+]
 REVIEW_RULES = [_rule(TOKEN_REVIEWS, "create")]
 
 

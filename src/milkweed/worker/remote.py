@@ -12,6 +12,7 @@ import contextlib
 import fcntl
 import json
 import os
+import secrets
 import shutil
 import signal
 import stat
@@ -157,6 +158,8 @@ def make_share(
     host["log"] = f"{logs}/{host['mesh']}.{host['rank']}.log"
     host["transport"] = "tls"
     host["name"] = start["addresses"].get(node, node)
+    if start.get("replaced"):
+        host["name"] = tls.vary_name(host["name"], secrets.randbits(32))
     host["port"] = start["port"]
     host["turn"] = turn_of(invitation) + start["turn"]
     host["env"] = {**host["env"], **credentials}

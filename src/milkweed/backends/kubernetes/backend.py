@@ -32,7 +32,7 @@ from ..base import Capabilities, Handle, LogLine, Request
 from . import cluster
 from .credentials import ensure_authority, pack
 from .making import Maker, load_place, save_place
-from .places import Pod, ask_pod, make_door, make_host, pods_in
+from .places import Pod, ask_pod, make_door, make_host, pods_in, selectors_of
 from .pod_parts import part
 from .settings import make_plans
 from .start import HANDLE_NOTE, JOB_LABEL, NAME_NOTE
@@ -107,35 +107,41 @@ class KubernetesBackend:
     def glance(self, handle: Handle, *, fresh: bool = False) -> Status:
         """What the API server says of the pods; they are watched, so asking costs nothing."""
         del fresh
-        try:
-            return make_status(self._pods(handle), handle)
-        except UnreachableError as error:
-            return Status(liveness=Liveness.UNKNOWN, reason=error.seen or error.what)
+        return self._look(handle)[0]
 
     def poll(self, handle: Handle) -> Status:
         """What the API server says, and what the hosts' keepers say."""
-        status = self.glance(handle)
-        if status.liveness is Liveness.PENDING and self._is_gone(handle):
-            return Status(liveness=Liveness.ENDED, reason="its objects were deleted")
+        status, pods = self._look(handle)
         if status.liveness is not Liveness.RUNNING:
             return status
-        asked = self._ask(handle, self._pods(handle))
-        hosts = tuple(
-            judge_pod(pod, answer) if isinstance(answer, str) else answer_to_status(pod, answer)
+        lost = {each.host: each for each in status.hosts}
+        asked = self._ask(handle, [pod for pod in pods if pod.label not in lost])
+        lost |= {
+            pod.label: judge_pod(pod, answer)
+            if isinstance(answer, str)
+            else answer_to_status(pod, answer)
             for pod, answer in asked
-        )
-        return Status(liveness=Liveness.RUNNING, hosts=hosts)
+        }
+        return Status(liveness=Liveness.RUNNING, hosts=tuple(lost[pod.label] for pod in pods))
 
-    def _is_gone(self, handle: Handle) -> bool:
-        """Whether the objects are gone from which pods would come; UNKNOWN is not gone."""
-        names = [mesh["name"] for mesh in handle["meshes"].values() if mesh["made"]]
-        api = self._api(handle)
+    def _look(self, handle: Handle) -> tuple[Status, list[Pod]]:
         try:
-            selector = f"{JOB_LABEL}={handle['apply_id']}"
-            found = api.get(MESHES, handle["namespace"], labelSelector=selector)["items"]
+            pods = self._pods(handle)
+        except UnreachableError as error:
+            return Status(liveness=Liveness.UNKNOWN, reason=error.seen or error.what), []
+        return make_status(pods, self._find_gone(handle, pods)), pods
+
+    def _find_gone(self, handle: Handle, pods: Sequence[Pod]) -> set[str]:
+        """Meshes without pods from whose objects none can come; what nobody can tell is not gone."""
+        lacking = {pod.mesh["name"] for pod in pods if pod.mesh["made"] and pod.leaving}
+        if not lacking:
+            return set()
+        selector = f"{JOB_LABEL}={handle['apply_id']}"
+        try:
+            found = self._list(self._api(handle), MESHES, handle["namespace"], selector)
         except MilkweedError:
-            return False
-        return bool(names) and not found
+            return set()
+        return lacking - {item["metadata"]["name"] for item in found}
 
     def _pods(self, handle: Handle) -> list[Pod]:
         return pods_in(self._api(handle), handle)
@@ -164,7 +170,7 @@ class KubernetesBackend:
         return [
             f"{name}/{rank}"
             for name, mesh in handle["meshes"].items()
-            if not mesh["made"]
+            if not mesh["kept"]
             for rank in range(mesh["hosts"])
         ]
 
@@ -209,9 +215,14 @@ class KubernetesBackend:
     # Ending
 
     def cancel(self, handle: Handle) -> None:
-        """Delete everything that carries the mark, and wait until its pods are gone."""
+        """Delete everything that carries the mark, and wait until its pods are gone; others' pods stay."""
         api, namespace = self._api(handle), handle["namespace"]
-        selector = f"{JOB_LABEL}={handle['apply_id']}"
+        if any(mesh["made"] for mesh in handle["meshes"].values()):
+            self._delete(api, namespace, f"{JOB_LABEL}={handle['apply_id']}")
+        for selector in selectors_of(handle).values():
+            cluster.forget(api, namespace, selector)
+
+    def _delete(self, api: Api, namespace: str, selector: str) -> None:
         deadline_s = time.monotonic() + CANCEL_TIMEOUT_S
         for resource in (MESHES, SECRETS):
             for item in self._list(api, resource, namespace, selector):
@@ -225,7 +236,6 @@ class KubernetesBackend:
                     hint="a node that does not answer keeps its pods; ask again later",
                 )
             cluster.wait_change(api, namespace, selector, 0.5)
-        cluster.forget(api, namespace, selector)
 
     def _list(self, api: Api, resource: Any, namespace: str, selector: str) -> list[Any]:
         try:
@@ -257,7 +267,7 @@ def find_meshes(api: Api, apply_id: str = "") -> list[Any]:
 def _read_handles(meshes: Sequence[Any]) -> dict[str, Handle]:
     found: dict[str, Handle] = {}
     for mesh in meshes:
-        with contextlib.suppress(KeyError, ValueError):
+        with contextlib.suppress(KeyError, ValueError, TypeError):
             handle = json.loads(part(mesh, "metadata", "annotations")[HANDLE_NOTE])
             namespace = mesh["metadata"]["namespace"]
             found[handle["apply_id"]] = {**handle, "namespace": namespace, "context": ""}
@@ -272,11 +282,12 @@ def make_handle(request: Request, api: Api, namespace: str, plans: Sequence[Any]
         "context": api.config.context,
         "kubeconfig": options.get("kubeconfig"),
         "namespace": namespace,
-        "reach": options.get("reach", "auto"),
+        "reach": request.spec.client.get("reach", "auto"),
         "meshes": {
             plan.mesh.name: {
                 "name": plan.place.name,
                 "made": plan.made,
+                "kept": plan.kept,
                 "hosts": plan.mesh.hosts,
                 "port": plan.place.port,
                 "selector": plan.selector,

@@ -15,14 +15,16 @@ from ...kube.resources import MESHES, SECRETS
 from ...pki import Authority
 from ...state import save_private
 from ..base import Request
-from .pod_parts import part
+from .pod_parts import part, parts
 from .pod_template import Template, inject_worker
 from .settings import MeshPlan
 from .start import (
     COMMAND,
+    HANDLE_NOTE,
     JOB_LABEL,
     MESH_LABEL,
     MOUNT,
+    VOLUME,
     authority_name,
     make_environment,
     make_mesh,
@@ -30,6 +32,7 @@ from .start import (
     make_secret,
     make_secret_data,
     make_volume,
+    render_note,
     secret_name,
 )
 
@@ -40,7 +43,8 @@ PROBE = {
     "periodSeconds": 1,
     "failureThreshold": 3,
 }
-CONFLICT = 409
+CONFLICT, FORBIDDEN = 409, 403
+NO_KIND = "could not find the requested resource"
 
 
 def save_place(folder: Path, handle: Mapping[str, Any]) -> None:
@@ -89,7 +93,7 @@ class Maker:
         if self._plans:
             self._save_secrets(authority, worker)
             for number in range(len(self._plans)):
-                self._save_mesh(number)
+                self._save_size(number)
 
     # Secrets
 
@@ -121,7 +125,7 @@ class Maker:
         try:
             found = self._api.get(MESHES, self._namespace, plan.place.name)
         except ApiError as error:
-            if error.missing and "could not find the requested resource" not in error.seen:
+            if error.missing and NO_KIND not in error.seen:
                 return
             raise self._explain(error, "look at MonarchMesh objects") from error
         owner = part(found, "metadata", "labels").get(JOB_LABEL)
@@ -149,6 +153,7 @@ class Maker:
         except ApiError as error:
             if error.status != CONFLICT:
                 raise self._explain(error, "make MonarchMesh objects") from error
+            self._check_free(plan)  # it was, and somebody may have been faster
             saved = self._api.patch(MESHES, self._namespace, plan.place.name, made)
         return {
             "apiVersion": made["apiVersion"],
@@ -157,14 +162,28 @@ class Maker:
             "uid": saved["metadata"]["uid"],
         }
 
+    def _save_size(self, number: int) -> None:
+        """Nothing but the size: a template that differs in any way would have every pod replaced."""
+        plan, template = self._plans[number], self._template(number)
+        note = {HANDLE_NOTE: render_note(self._handle)}
+        change: dict[str, Any] = {"replicas": plan.mesh.hosts}
+        try:
+            found = self._api.get(MESHES, self._namespace, plan.place.name)
+            if _files_of(part(found, "spec", "podTemplate")) != _files_of(template):
+                change["podTemplate"] = template  # so large a mesh needs one certificate more
+            body = {"metadata": {"annotations": note}, "spec": change}
+            self._api.patch(MESHES, self._namespace, plan.place.name, body)
+        except ApiError as error:
+            raise self._explain(error, "change the size of MonarchMesh objects") from error
+
     def _template(self, number: int) -> Template:
-        plan, part = self._plans[number], self._parts[number]
+        plan, told = self._plans[number], self._parts[number]
         found = inject_worker(
             plan.template or {},
             command=list(COMMAND),
             env=make_environment(plan.place),
-            mounts=[{"name": "milkweed", "mountPath": MOUNT, "readOnly": True}],
-            volumes=[make_volume(self._request.apply_id, part, number)],
+            mounts=[{"name": VOLUME, "mountPath": MOUNT, "readOnly": True}],
+            volumes=[make_volume(self._request.apply_id, told, number)],
             ports=[{"name": "monarch", "containerPort": plan.place.port}],
             probe=PROBE,
         ).template
@@ -174,10 +193,22 @@ class Maker:
         return {**found, "metadata": {**metadata, "labels": labels}}
 
     def _explain(self, error: ApiError, what: str) -> BackendError:
-        if error.missing:
-            return BackendError(
-                "the cluster does not know MonarchMesh objects, or the namespace is not there",
-                seen=error.seen,
-                hint="`milkweed operator manifests | kubectl apply -f -` installs the operator",
-            )
-        return BackendError(f"it is not possible to {what}: {error.what}", seen=error.seen)
+        hint = ""
+        if error.missing and error.seen.startswith("namespaces "):
+            what = f"the cluster has no namespace {self._namespace!r}"
+            hint = f"name another one, or make it: kubectl create namespace {self._namespace}"
+        elif error.missing and NO_KIND in error.seen:
+            what = "the cluster does not know MonarchMesh objects"
+            hint = "`milkweed operator manifests | kubectl apply -f -` installs the operator"
+        else:
+            what = f"it is not possible to {what}: {error.what}"
+        if error.status == FORBIDDEN:
+            hint = f"whoever runs the cluster can allow it in the namespace {self._namespace!r}"
+        return BackendError(what, seen=error.seen, hint=hint)
+
+
+def _files_of(template: Mapping[str, Any]) -> set[str]:
+    """The files that pods of a template are given by us."""
+    volumes = parts(part(template, "spec"), "volumes")
+    [own] = [each for each in volumes if each["name"] == VOLUME] or [{}]
+    return {item["path"] for item in parts(part(own, "secret"), "items")}

@@ -47,12 +47,23 @@ class Pod:
     @property
     def kept(self) -> bool:
         """Whether a keeper of ours is in it."""
-        return bool(self.mesh["made"])
+        return bool(self.mesh["kept"])
 
     @property
     def running(self) -> bool:
         """Whether its processes run."""
         return self.view is not None and self.view.phase == "Running" and not self.view.deleting
+
+    @property
+    def leaving(self) -> bool:
+        """Whether it is not there, or not for long."""
+        return self.view is None or self.view.deleting
+
+    @property
+    def ailing(self) -> bool:
+        """Whether its worker has ended, though it may be started again."""
+        view = self.view
+        return view is not None and not view.ready and view.exit_code not in {None, 0}
 
     @property
     def place(self) -> Place:
@@ -68,9 +79,9 @@ class Pod:
 def pods_in(api: Api, handle: Handle) -> list[Pod]:
     """Every host of a job."""
     found: list[Pod] = []
+    selectors = selectors_of(handle)
     for name, mesh in handle["meshes"].items():
-        selector = mesh["selector"] or f"{JOB_LABEL}={handle['apply_id']}"
-        pods = cluster.pods_of(api, handle["namespace"], selector).values()
+        pods = cluster.pods_of(api, handle["namespace"], selectors[name]).values()
         if mesh["made"]:
             pods = [pod for pod in pods if part(pod, "metadata", "labels").get(MESH_LABEL) == name]
         ranked = _rank([pod for pod in pods if _counts(pod, mesh)], mesh)
@@ -78,6 +89,12 @@ def pods_in(api: Api, handle: Handle) -> list[Pod]:
             _make_pod(name, rank, mesh, handle, ranked.get(rank)) for rank in range(mesh["hosts"])
         ]
     return found
+
+
+def selectors_of(handle: Handle) -> dict[str, str]:
+    """How the pods of each mesh are found: by the job's mark, or by labels that others gave them."""
+    own = f"{JOB_LABEL}={handle['apply_id']}"
+    return {name: mesh["selector"] or own for name, mesh in handle["meshes"].items()}
 
 
 def _rank(pods: Sequence[Mapping[str, Any]], mesh: Mapping[str, Any]) -> Mapping[int, Any]:
@@ -89,10 +106,11 @@ def _rank(pods: Sequence[Mapping[str, Any]], mesh: Mapping[str, Any]) -> Mapping
 
 
 def _counts(pod: Mapping[str, Any], mesh: Mapping[str, Any]) -> bool:
-    """A pod beyond the size of a mesh of ours is about to go."""
+    """A pod beyond the size of a mesh of ours is about to go; one with another name is a person's copy."""
     if not mesh["made"]:
         return True
-    return int(pod["metadata"]["name"].rpartition("-")[2]) < mesh["hosts"]
+    name, _, index = pod["metadata"]["name"].rpartition("-")
+    return name == mesh["name"] and index.isdecimal() and int(index) < mesh["hosts"]
 
 
 def _make_pod(
@@ -105,7 +123,7 @@ def _make_pod(
         namespace=handle["namespace"],
         view=None if pod is None else describe_pod(pod),
         port=mesh["port"] if pod is None else _port_of(pod, mesh["port"]),
-        service="" if mesh["made"] else _service_of(pod, rank),
+        service="" if mesh["kept"] else _service_of(pod, rank),
     )
 
 
@@ -120,7 +138,7 @@ def _service_of(pod: Mapping[str, Any] | None, rank: int) -> str:
     try:
         names = json.loads(_variable(pod or {}, "MONARCH_SERVICE_PROC_IDS") or "[]")
         return f"{names[rank]}@"
-    except (ValueError, LookupError):
+    except (ValueError, LookupError, TypeError):
         return ""
 
 
@@ -184,7 +202,8 @@ def ask_adopted(api: Api, handle: Handle, pod: Pod) -> Mapping[str, Any] | str:
         via = _way_to(api, handle, pod, view)
     except (OSError, MilkweedError) as error:
         return f"its pod {view.name} is ready, and nobody listens at port {pod.port} ({error})"
-    address = f"{pod.service}tcp://{view.ip}:{pod.port}"
+    ip = f"[{view.ip}]" if ":" in view.ip else view.ip
+    address = f"{pod.service}tcp://{ip}:{pod.port}"
     host = {"host": pod.label, "state": "ready", "address": address, "via": via, "reason": ""}
     return {"hosts": [host]}
 

@@ -223,7 +223,6 @@ def _shared_memory(size: str | None) -> Json:
 
 def _compute_container(compute: Compute) -> Json:
     image = compute.image
-    installs = image is not None and any(step.kind == "run" for step in image.lines)
     secrets = [mount.name for mount in compute.secrets if mount.path is None]
     return {
         "name": WORKER,
@@ -234,7 +233,8 @@ def _compute_container(compute: Compute) -> Json:
         "envFrom": [{"secretRef": {"name": name}} for name in secrets],
         "resources": _same(compute.resources),
         "volumeMounts": _compute_mounts(compute),
-        "securityContext": _least_privilege(installs=installs),
+        # Steps may come later, on the same pods.
+        "securityContext": _least_privilege(installs=True),
     }
 
 
@@ -306,7 +306,7 @@ class Injected:
     template: Template
     container: str
     """The container that runs it."""
-    kept: bool = False
+    own_worker: bool = False
     """True when that container has a command of its own, and nothing was changed."""
 
 
@@ -314,6 +314,12 @@ def find_worker(template: Template) -> int:
     """Which container runs the worker: the one of that name, else the first."""
     names = [container["name"] for container in template["spec"]["containers"]]
     return names.index(WORKER) if WORKER in names else 0
+
+
+def has_own_worker(template: Template) -> bool:
+    """Whether a person says what its container runs, so that there will be no keeper."""
+    container = template["spec"]["containers"][find_worker(template)]
+    return bool(container.get("command") or container.get("args"))
 
 
 def inject_worker(
@@ -334,8 +340,8 @@ def inject_worker(
     made = copy.deepcopy(template)
     container = made["spec"]["containers"][find_worker(made)]
     name = container["name"]
-    if container.get("command") or container.get("args"):
-        return Injected(template=made, container=name, kept=True)
+    if has_own_worker(made):
+        return Injected(template=made, container=name, own_worker=True)
     container["command"] = list(command)
     ours = {each["name"] for each in env}
     theirs = [each for each in container.get("env", []) if each.get("name") not in ours]
@@ -343,6 +349,8 @@ def inject_worker(
     _add(container, "volumeMounts", mounts, key="mountPath", where=name)
     _add(container, "ports", _new_ports(container, ports), key="name", where=name)
     _add(made["spec"], "volumes", volumes, key="name", where="the pod")
+    # The end of what it printed is then in its status, where everybody looks who asks why it ended.
+    container.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")
     if probe is not None:
         container.setdefault("readinessProbe", dict(probe))
     return Injected(template=made, container=name)

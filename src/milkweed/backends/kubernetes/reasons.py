@@ -134,6 +134,8 @@ _NEVER = frozenset(
         *("StartError", "ContainerCannotRun"),
     }
 )
+_CANNOT_RUN = frozenset({126, 127})
+"""Exit codes of shells for a command that is not there, or is no command."""
 _MISSING = re.compile(
     r"not found|couldn't find key|manifest unknown|unauthorized|authentication required|denied|forbidden"
     r"|no basic auth credentials|invalid reference|not a valid image|no match for platform|runAsNonRoot",
@@ -187,8 +189,9 @@ def is_hopeless(view: PodView) -> bool:
         return not view.owner
     if view.word in _NEVER:
         return True
-    if view.word == "CrashLoopBackOff":
-        return view.restarts >= MAX_RESTARTS or bool(_CANNOT_START.search(view.reason))
+    if view.word in {"CrashLoopBackOff", "Error", "OOMKilled"}:
+        cannot = view.exit_code in _CANNOT_RUN or _CANNOT_START.search(view.reason)
+        return view.restarts >= MAX_RESTARTS or bool(cannot)
     if view.word == "Unschedulable":
         return bool(_NO_CLAIM.search(view.reason))
     if view.word in {"ErrImagePull", "ImagePullBackOff", "FailedMount"}:

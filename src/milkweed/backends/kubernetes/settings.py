@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, cast
 
+from ...compute import Compute
 from ...errors import SpecError
 from ...labels import check_annotations, check_labels
 from ...spec import JobSpec, MeshSpec, suggest
 from .names import check_namespace, make_mesh_name, parse_selector
-from .pod_template import ImageSpec, Template, make_from_image, make_from_pod_template
+from .pod_template import (
+    ImageSpec,
+    Template,
+    has_own_worker,
+    make_from_image,
+    make_from_pod_template,
+)
 from .ranks import RANK_LABEL
 from .start import DEFAULT_PORT, Place
 
@@ -41,6 +48,11 @@ class MeshPlan:
         """Whether its pods are made for the job."""
         return self.template is not None
 
+    @property
+    def kept(self) -> bool:
+        """Whether keepers of ours are in its pods."""
+        return self.template is not None and not has_own_worker(self.template)
+
 
 def default_selector(name: str) -> str:
     """How pods of a MonarchMesh are found that nobody described otherwise."""
@@ -50,34 +62,33 @@ def default_selector(name: str) -> str:
 def make_plans(spec: JobSpec, namespace: str, apply_id: str = NO_ID) -> list[MeshPlan]:
     """All meshes; SpecError, which is a ValueError, names the field that is wrong."""
     check_namespace(namespace)
-    said: Mapping[str, Any] = spec.options.get("meshes") or {}
+    said = _check_mapping(spec.options.get("meshes"), "kubernetes.meshes")
     for name in said:
         if name not in spec.sizes:
             raise SpecError(
                 f"kubernetes.meshes: there is no mesh {name!r}", hint=suggest(name, spec.sizes)
             )
-    return [
-        make_plan(mesh, said.get(mesh.name) or {}, spec, namespace, apply_id)
-        for mesh in spec.meshes
-    ]
+    return [make_plan(mesh, said.get(mesh.name), spec, namespace, apply_id) for mesh in spec.meshes]
 
 
 def make_plan(
     mesh: MeshSpec,
-    said: Mapping[str, Any],
+    settings: Any,
     spec: JobSpec,
     namespace: str,
     apply_id: str = NO_ID,
 ) -> MeshPlan:
     """One mesh; its object has a name of the job's own, unless one was given."""
     where = f"kubernetes.meshes.{mesh.name}"
+    said = _check_mapping(settings, where)
     for key in said:
         if key not in MESH_KEYS:
             raise SpecError(f"{where}.{key}: is not known", hint=suggest(key, MESH_KEYS))
-    template = make_template(said, spec, where)
+    template = make_template(mesh, said, spec, where)
     _check_together(said, template, where)
     name = said.get("object_name") or make_mesh_name(mesh.name, apply_id)
-    port = check_port(said.get("port") or spec.options.get("port") or DEFAULT_PORT, where)
+    ports = (said.get("port"), spec.options.get("port"), DEFAULT_PORT)
+    port = check_port(next(each for each in ports if each is not None), where)
     return MeshPlan(
         mesh=mesh,
         place=Place(namespace=namespace, name=name, port=port),
@@ -89,6 +100,15 @@ def make_plan(
     )
 
 
+def _check_mapping(said: Any, where: str) -> Mapping[str, Any]:
+    """What was said, or nothing."""
+    if said is None:
+        return {}
+    if not isinstance(said, Mapping):
+        raise SpecError(f"{where}: {said!r} is not a mapping")
+    return cast("Mapping[str, Any]", said)
+
+
 def check_port(port: Any, where: str) -> int:
     """A port from which on 64 can be used."""
     if isinstance(port, bool) or not isinstance(port, int) or not 0 < port <= MAX_PORT:
@@ -96,17 +116,52 @@ def check_port(port: Any, where: str) -> int:
     return port
 
 
-def make_template(said: Mapping[str, Any], spec: JobSpec, where: str) -> Template | None:
+_IMAGE_KEYS = ("resources", "enable_fuse", "shared_memory_size")
+_RESOURCE_KEYS = {"memory_bytes": "memory", "disk_bytes": "disk"}
+
+
+def make_template(
+    mesh: MeshSpec, said: Mapping[str, Any], spec: JobSpec, where: str
+) -> Template | None:
     """The template of pods that are to be made; None when they are there already."""
-    if said.get("pod_template") is not None:
-        if said.get("image") is not None:
-            raise SpecError(f"{where}: image and pod_template are two ways to say one thing")
-        return make_from_pod_template(said["pod_template"], field=f"{where}.pod_template")
+    own = said.get("pod_template")
+    if own is not None and said.get("image") is not None:
+        raise SpecError(f"{where}: image and pod_template are two ways to say one thing")
     image = said.get("image") or spec.options.get("image")
-    if image is None:
-        return None
-    keys = ("resources", "enable_fuse", "shared_memory_size")
-    return make_from_image(ImageSpec(image, **{key: said[key] for key in keys if key in said}))
+    if own is None and image is not None:
+        return _make_from_image(mesh, image, said)
+    for name in _said_otherwise(mesh, said, where):
+        raise SpecError(f"{name}: is for pods that are made of an image", hint=_NO_IMAGE)
+    return None if own is None else make_from_pod_template(own, field=f"{where}.pod_template")
+
+
+_NO_IMAGE = "say it in the pod template, or leave it out where pods exist already"
+
+
+def _said_otherwise(mesh: MeshSpec, said: Mapping[str, Any], where: str) -> Iterator[str]:
+    """What was said of pods for which something else decides."""
+    for key, value in asdict(mesh.resources).items():
+        if value is not None:
+            yield f"meshes.{mesh.name}.{_RESOURCE_KEYS.get(key, key)}"
+    yield from (f"{where}.{key}" for key in _IMAGE_KEYS if said.get(key))
+
+
+def _make_from_image(mesh: MeshSpec, image: str, said: Mapping[str, Any]) -> Template:
+    """What every backend understands is asked for in Kubernetes' words; those of its own block win."""
+    wants = mesh.resources
+    asked = Compute(
+        cpus=wants.cpus,
+        gpus=wants.gpus,
+        gpu_type=wants.gpu_type,
+        memory=wants.memory_bytes,
+        disk_size=wants.disk_bytes,
+    )
+    keys = {key: said[key] for key in _IMAGE_KEYS if key in said}
+    keys["resources"] = {**asked.resources, **(keys.get("resources") or {})}
+    made = make_from_image(ImageSpec(image, **keys))
+    if asked.selector:
+        made["spec"]["nodeSelector"] = dict(asked.selector)
+    return made
 
 
 def _check_together(said: Mapping[str, Any], template: Template | None, where: str) -> None:

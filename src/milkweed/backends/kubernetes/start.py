@@ -20,6 +20,7 @@ NAME_NOTE = "milkweed.dev/name"
 HANDLE_NOTE = "milkweed.dev/handle"
 """All that a client needs who has nothing but the cluster."""
 MOUNT = "/etc/milkweed"
+VOLUME = "milkweed"
 LEASE_OVER = "milkweed: the lease is over"
 """What a container says last whose host nobody wants any more; the operator then ends its mesh."""
 DEFAULT_PORT = 26600
@@ -100,6 +101,7 @@ def make_part(request: Request, mesh: MeshSpec, place: Place, component: int) ->
         "idle_timeout_s": spec.lifetime.idle_timeout_s,
         "time_limit_s": None,
         "queued": True,
+        "replaced": True,  # a pod that comes anew has the name of the one before
         "cwd": "/",
         "logs": "",
         "record_folder": "",
@@ -176,7 +178,7 @@ def make_volume(apply_id: str, part: Mapping[str, Any], component: int) -> dict[
             {"key": "ca.crt", "path": f"tls-{number}/{tls.CA_FILE}"},
         ]
     secret = {"secretName": secret_name(apply_id), "defaultMode": 0o400, "items": items}
-    return {"name": "milkweed", "secret": secret}
+    return {"name": VOLUME, "secret": secret}
 
 
 def make_environment(place: Place) -> list[dict[str, Any]]:
@@ -229,13 +231,14 @@ def make_mesh(
             "annotations": {
                 **annotations,
                 NAME_NOTE: spec.name,
-                HANDLE_NOTE: json.dumps(_without_place(handle)),
+                HANDLE_NOTE: render_note(handle),
             },
         },
         "spec": {"replicas": mesh.hosts, "port": place.port, "podTemplate": template},
     }
 
 
-def _without_place(handle: Mapping[str, Any]) -> dict[str, Any]:
-    """How one client reaches the cluster is nothing to the others."""
-    return {key: value for key, value in handle.items() if key not in {"context", "kubeconfig"}}
+def render_note(handle: Mapping[str, Any]) -> str:
+    """The handle as its objects carry it: how one client reaches the cluster is nothing to the others."""
+    own = {"context", "kubeconfig"}
+    return json.dumps({key: value for key, value in handle.items() if key not in own})
