@@ -105,17 +105,13 @@ def test_steps_are_done_once_and_from_the_first_that_changed(
     out = client.run("DIRS = []\n" + declare(namespace, steps, SHOW))
     assert "colour ['red', 'red']" in out
     pods = sorted(meshes.pods())
-    first = [
-        lab.in_pod(namespace, pod, "cat", "/tmp/first", "/tmp/data.txt").stdout for pod in pods
-    ]
+    first = [lab.in_pod(namespace, pod, "cat", *FILES).stdout for pod in pods]
     assert all(text.endswith("one") for text in first)
     (folder / "data.txt").write_text("two")
     changed = steps.replace("'red'", "'blue'")
     out = client.run("DIRS = []\n" + declare(namespace, changed, SHOW))
     assert "colour ['blue', 'blue']" in out
-    second = [
-        lab.in_pod(namespace, pod, "cat", "/tmp/first", "/tmp/data.txt").stdout for pod in pods
-    ]
+    second = [lab.in_pod(namespace, pod, "cat", *FILES).stdout for pod in pods]
     assert [text.removesuffix("two") for text in second] == [
         text.removesuffix("one") for text in first
     ]

@@ -338,12 +338,12 @@ def test_the_authority_is_found_in_the_cluster(space: Space, home: Path) -> None
     handle = submit()
     first = ensure_authority(APPLY_ID)
     lose_files(home)
-    found = ensure_authority(APPLY_ID, space, handle)  # pyright: ignore[reportArgumentType]
+    found = ensure_authority(APPLY_ID, space, handle)
     assert (found.cert_pem, found.key_pem) == (first.cert_pem, first.key_pem)
     kept = home / "jobs" / APPLY_ID / "tls"
     assert {path.stat().st_mode & 0o077 for path in kept.iterdir()} == {0}
     lose_files(home)
     space.forbidden.add(("get", SECRETS.plural))
     with pytest.raises(ApiError):
-        ensure_authority(APPLY_ID, space, handle)  # pyright: ignore[reportArgumentType]
+        ensure_authority(APPLY_ID, space, handle)
     assert not home.exists()

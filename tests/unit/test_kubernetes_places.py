@@ -278,7 +278,7 @@ def test_who_dials_pods_by_their_names(
 def door_of(space: Space, handle: Any) -> Any:
     """Where the keeper of the first host takes orders."""
     pod = KubernetesBackend()._pods(handle)[0]
-    return make_door(space, handle, pod)  # pyright: ignore[reportArgumentType]
+    return make_door(space, handle, pod)
 
 
 def test_a_door_outside_leads_through_the_api_server(space: Space, home: Path) -> None:

@@ -15,6 +15,7 @@ import pytest
 
 from milkweed.backends.base import Request
 from milkweed.backends.kubernetes.credentials import pack
+from milkweed.backends.kubernetes.names import MAX_SET_NAME, make_mesh_name
 from milkweed.backends.kubernetes.settings import default_selector, make_plans
 from milkweed.backends.kubernetes.start import (
     LOADER,
@@ -199,3 +200,31 @@ def test_a_namespace_must_be_one() -> None:
     """The rule is told."""
     with pytest.raises(SpecError, match="namespace"):
         make_plans(make_spec(), "No_Such")
+
+
+# Names of objects
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("w", "wx0a1b2c3d"),
+        ("trainers2", "trainers2x0a1b2c3d"),
+        ("a" * 34, "a" * 34 + "x0a1b2c3d"),
+    ],
+)
+def test_a_plain_name_stays_readable(name: str, expected: str) -> None:
+    """With the beginning of the job's id behind it, so that jobs of one namespace never meet."""
+    assert make_mesh_name(name, APPLY_ID) == expected
+
+
+def test_names_that_look_alike_stay_apart() -> None:
+    """What Kubernetes does not take is left out, and then a hash of the whole tells them apart."""
+    names = ["my_mesh", "my-mesh", "mymesh", "MyMesh", "a" * 35, "a" * 63, "Z"]
+    made = [make_mesh_name(name, APPLY_ID) for name in names]
+    assert len(set(made)) == len(names)
+    for each in made:
+        assert each.isalnum()
+        assert each[0].isalpha()
+        assert each == each.lower()
+        assert len(each) <= MAX_SET_NAME
