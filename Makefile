@@ -26,7 +26,7 @@ PYTEST := $(BIN)/python -m pytest
 PYTEST_ARGS ?= -n 2 --dist loadfile
 # Tests on a real Slurm run on its login node, one after the other: they break it.
 SLURM := tests/labs/slurm/with.sh 6 --
-# `make chaos` has the random ones. A second Slurm, 24.11 of Debian 13; 0: without it.
+# A second Slurm, 24.11 of Debian 13; 0: without it.
 TRIXIE ?= 1
 
 .PHONY: help
@@ -42,7 +42,7 @@ test: lint ## lint, then every test; what this machine lacks is skipped, with th
 	@failed=; run() { echo "$$*"; "$$@" || failed+=" ($$*)"; }; \
 	run $(PYTEST) $(PYTEST_ARGS) -rs -m 'not slurm'; \
 	VER=24 $(SLURM) $(PYTEST) -n 0 -rs -m 'not slow' tests/slurm >$(VENV)/slurm24.log 2>&1 & second=$$!; \
-	run env VER=22 $(SLURM) $(PYTEST) -n 0 -rs --ignore tests/slurm/test_chaos.py tests/slurm; \
+	run env VER=22 $(SLURM) $(PYTEST) -n 0 -rs tests/slurm; \
 	wait $$second || failed+=' (Slurm 24.11)'; cat $(VENV)/slurm24.log; \
 	[ -z "$$failed" ] || { echo "test failed:$$failed" >&2; exit 1; }
 
