@@ -42,7 +42,7 @@ class Door:
             return f"unix://{self.path}"
         host = f"{self.host}@{self.job}" if self.job else self.host
         via = f"|{self.via}" if self.via else ""
-        return f"tls://{self.machine}:{self.port}/{host}#{self.credentials}{via}"
+        return f"tls://{self.machine}:{self.port}/{host}{via}#{self.credentials}"
 
 
 def parse_door(address: str) -> Door:
@@ -50,9 +50,9 @@ def parse_door(address: str) -> Door:
     scheme, _, rest = address.partition("://")
     if scheme == "unix" and rest:
         return Door(path=rest)
-    place, _, rest = rest.partition("#")
-    credentials, _, via = rest.partition("|")
+    place, _, credentials = rest.partition("#")
     authority, _, whose = place.partition("/")
+    whose, _, via = whose.partition("|")
     host, _, job = whose.partition("@")
     machine, _, port = authority.rpartition(":")
     if scheme != "tls" or not (machine and port.isdecimal() and host and credentials):
@@ -67,9 +67,13 @@ def _unreachable(door: Door, seen: str) -> UnreachableError:
     return UnreachableError("the hosts' keeper does not answer", seen=f"{where}: {seen}")
 
 
+BY_HOST = "*"
+"""The way to hosts that can be dialled, where they cannot dial back: one of them carries that for the engine."""
+
+
 def _dialler(via: str, port: int) -> Callable[[], socket.socket] | None:
     """How a machine is dialled that only an API server leads to."""
-    if not via:
+    if via in {"", BY_HOST}:
         return None
     from .kube.via import dial_via
 

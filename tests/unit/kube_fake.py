@@ -157,7 +157,7 @@ class FakeApi:
 
     def cut(self) -> None:
         """Break every connection."""
-        for each in self._sockets:
+        for each in list(self._sockets):  # and none that is opened meanwhile
             try:
                 socket.socket.shutdown(each, socket.SHUT_RDWR)
             except OSError:

@@ -14,9 +14,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..backends.base import Admits, Adopts, Backend, Connects, Controls, Handle
+from ..backends.base import Admits, Adopts, Backend, Connects, Controls, Glances, Handle
 from ..bell import bell, route_to
-from ..control import Door, parse_door
+from ..control import BY_HOST, Door, parse_door
 from ..errors import AllocationEndedError, DeadlineError, HostFailedError, UnreachableError
 from ..events import Events
 from ..hosts import Host, cut_hosts
@@ -140,7 +140,7 @@ class Connection:
             raise AllocationEndedError(
                 f"the allocation of job {self._spec.name!r} has ended", seen=status.reason
             )
-        if status.failed_hosts:
+        if isinstance(self._backend, Glances) and status.failed_hosts:
             first = status.failed_hosts[0]
             raise HostFailedError(f"host {first.host} did not start", seen=first.reason)
         return status
@@ -322,6 +322,8 @@ def _gateway(host: Host) -> str:
     via = parse_door(host.control).via if host.control else host.via
     if not via:
         return ""
+    if via == BY_HOST:
+        return host.address
     from ..kube.via import forward_via
 
     base, _, port = host.address.rpartition(":")

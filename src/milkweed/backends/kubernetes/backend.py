@@ -21,7 +21,7 @@ from ...errors import (
 )
 from ...hosts import Host
 from ...kube.api import Api, ApiError
-from ...kube.resources import MESHES, PODS, SECRETS
+from ...kube.resources import JOBS, MESHES, PODS, SECRETS
 from ...kube.via import api_of
 from ...logs import follow_files
 from ...option_tables import KUBERNETES_OPTIONS
@@ -29,16 +29,20 @@ from ...options import OptionField
 from ...spec import JobSpec
 from ...status import HostState, HostStatus, Liveness, Status
 from ..base import Capabilities, Handle, LogLine, Request
-from . import cluster
+from . import blind, cluster
+from .batch import CLIENT_LABEL, check_batch, read_exit
+from .blind import is_blind
 from .credentials import ensure_authority, pack
 from .making import Maker, load_place, save_place
 from .places import Pod, ask_pod, make_door, make_host, pods_in, selectors_of
 from .pod_parts import part
+from .reasons import describe_pod
 from .settings import make_plans
 from .start import HANDLE_NOTE, JOB_LABEL, NAME_NOTE
 from .status import answer_to_status, judge_pod, make_status
 
 CANCEL_TIMEOUT_S = 120.0
+CLIENT = "client"
 _AT_ONCE = 32
 
 
@@ -46,7 +50,7 @@ class KubernetesBackend:
     """A Kubernetes cluster, reached through its API server."""
 
     name: ClassVar[str] = "kubernetes"
-    capabilities: ClassVar[Capabilities] = Capabilities(queued=True, resize=True)
+    capabilities: ClassVar[Capabilities] = Capabilities(queued=True, batch=True, resize=True)
     OPTIONS: ClassVar[Mapping[str, OptionField]] = KUBERNETES_OPTIONS
 
     def validate(self, spec: JobSpec) -> None:
@@ -62,8 +66,13 @@ class KubernetesBackend:
         namespace = options.get("namespace") or api.config.namespace
         plans = make_plans(request.spec, namespace, request.apply_id)
         handle = make_handle(request, api, namespace, plans)
+        if request.client_script:
+            check_batch(request, plans)
         save_place(registry.folder_of(request.apply_id), handle)
-        Maker(api, handle, request, plans).make(ensure_authority(request.apply_id), worker=pack())
+        authority, maker = ensure_authority(request.apply_id), Maker(api, handle, request, plans)
+        maker.make(authority, worker=pack())
+        if request.client_script:
+            maker.make_client(authority)
         return handle
 
     def resize(self, handle: Handle, spec: JobSpec) -> Handle:
@@ -84,6 +93,8 @@ class KubernetesBackend:
     def find(self, apply_id: str) -> Handle | None:
         """Look for the mark that the job's objects carry: where they were asked for, or in this context."""
         known = load_place(registry.folder_of(apply_id))
+        if known is not None and is_blind(known):
+            return known
         if known is None:
             return _read_handles(find_meshes(api_of(None, None), apply_id)).get(apply_id)
         if not any(mesh["made"] for mesh in known["meshes"].values()):
@@ -111,6 +122,8 @@ class KubernetesBackend:
 
     def poll(self, handle: Handle) -> Status:
         """What the API server says, and what the hosts' keepers say."""
+        if is_blind(handle):
+            return blind.poll(handle)
         status, pods = self._look(handle)
         if status.liveness is not Liveness.RUNNING:
             return status
@@ -125,11 +138,29 @@ class KubernetesBackend:
         return Status(liveness=Liveness.RUNNING, hosts=tuple(lost[pod.label] for pod in pods))
 
     def _look(self, handle: Handle) -> tuple[Status, list[Pod]]:
+        if is_blind(handle):
+            return blind.look(), []
         try:
             pods = self._pods(handle)
+            if handle.get("client") and (ended := self._read_client(handle)):
+                return ended, []
         except UnreachableError as error:
             return Status(liveness=Liveness.UNKNOWN, reason=error.seen or error.what), []
         return make_status(pods, self._find_gone(handle, pods)), pods
+
+    def _read_client(self, handle: Handle) -> Status | None:
+        """How a job ended whose client did; None while that runs, or waits."""
+        selector = f"{JOB_LABEL}={handle['apply_id']}"
+        pods = cluster.pods_of(self._api(handle), handle["namespace"], selector).values()
+        for pod in pods:
+            if CLIENT_LABEL in part(pod, "metadata", "labels"):
+                code, view = read_exit(pod), describe_pod(pod)
+                if code is not None:
+                    reason = f"its client ended with exit code {code}"
+                    tail = view.reason if code else ""
+                    words = "; ".join(filter(None, (reason, tail)))
+                    return Status(liveness=Liveness.ENDED, reason=words, exit_code=code)
+        return None
 
     def _find_gone(self, handle: Handle, pods: Sequence[Pod]) -> set[str]:
         """Meshes without pods from whose objects none can come; what nobody can tell is not gone."""
@@ -154,6 +185,9 @@ class KubernetesBackend:
 
     def explain(self, handle: Handle, host: str) -> HostStatus:
         """What became of a host that no longer answers."""
+        if is_blind(handle):
+            state, words = HostState.STARTING, "its keeper does not answer"
+            return HostStatus(host=host, state=state, reason=words)
         for pod in self._pods(handle):
             if pod.label == host:
                 return judge_pod(pod, "its keeper does not answer")
@@ -161,6 +195,8 @@ class KubernetesBackend:
 
     def controls(self, handle: Handle) -> Sequence[str]:
         """Where the keepers take orders; pods of others have none."""
+        if is_blind(handle):
+            return [str(door) for door in blind.doors(handle)]
         api = self._api(handle)
         pods = [pod for pod in self._pods(handle) if pod.kept and pod.running]
         return [str(make_door(api, handle, pod)) for pod in pods]
@@ -182,6 +218,8 @@ class KubernetesBackend:
 
     def hosts(self, handle: Handle) -> Sequence[Host]:
         """The hosts, with the addresses their workers serve."""
+        if is_blind(handle):
+            return blind.hosts(handle)
         status = self.glance(handle, fresh=True)
         if status.liveness is Liveness.UNKNOWN:
             raise UnreachableError("it is not known which hosts the job has", seen=status.reason)
@@ -194,11 +232,8 @@ class KubernetesBackend:
         ]
 
     def logs(self, handle: Handle, host: str | None, *, follow: bool) -> Iterator[LogLine]:
-        """Ask each host's keeper for its log."""
-        api = self._api(handle)
-        doors = {
-            pod.label: str(make_door(api, handle, pod)) for pod in self._pods(handle) if pod.kept
-        }
+        """Ask each host's keeper for its log; `client` is a batch client, of which the cluster has it."""
+        doors = self._log_doors(handle)
         if host is not None and host not in doors:
             raise BackendError(
                 f"there is no host {host!r}", hint=f"the hosts are {', '.join(doors)}"
@@ -209,13 +244,38 @@ class KubernetesBackend:
             return self.glance(handle).liveness is not Liveness.ENDED
 
         with contextlib.closing(RemoteLog()) as remote:
-            for label, text in follow_files(chosen, follow=follow, alive=alive, read=remote.read):
+
+            def read(path: str, offset: int) -> bytes:
+                if path == CLIENT:
+                    return self._read_client_log(handle)[offset:]
+                return remote.read(path, offset)
+
+            for label, text in follow_files(chosen, follow=follow, alive=alive, read=read):
                 yield LogLine(host=label, text=text)
+
+    def _log_doors(self, handle: Handle) -> dict[str, str]:
+        if is_blind(handle):
+            return {door.host: str(door) for door in blind.doors(handle)}
+        api = self._api(handle)
+        kept = [pod for pod in self._pods(handle) if pod.kept]
+        doors = {pod.label: str(make_door(api, handle, pod)) for pod in kept}
+        return {**doors, CLIENT: CLIENT} if handle.get("client") else doors
+
+    def _read_client_log(self, handle: Handle) -> bytes:
+        api, namespace = self._api(handle), handle["namespace"]
+        selector = f"{JOB_LABEL}={handle['apply_id']},{CLIENT_LABEL}"
+        for pod in self._list(api, PODS, namespace, selector):
+            with contextlib.suppress(ApiError):  # it has not begun yet
+                return api.text(PODS.path(namespace, pod["metadata"]["name"], "log")).encode()
+        return b""
 
     # Ending
 
     def cancel(self, handle: Handle) -> None:
         """Delete everything that carries the mark, and wait until its pods are gone; others' pods stay."""
+        if is_blind(handle):
+            blind.end(handle)
+            return
         api, namespace = self._api(handle), handle["namespace"]
         if any(mesh["made"] for mesh in handle["meshes"].values()):
             self._delete(api, namespace, f"{JOB_LABEL}={handle['apply_id']}")
@@ -224,7 +284,7 @@ class KubernetesBackend:
 
     def _delete(self, api: Api, namespace: str, selector: str) -> None:
         deadline_s = time.monotonic() + CANCEL_TIMEOUT_S
-        for resource in (MESHES, SECRETS):
+        for resource in (JOBS, MESHES, SECRETS):
             for item in self._list(api, resource, namespace, selector):
                 api.delete(resource, namespace, item["metadata"]["name"])
         while pods := self._list(api, PODS, namespace, selector):
@@ -282,6 +342,7 @@ def make_handle(request: Request, api: Api, namespace: str, plans: Sequence[Any]
         "context": api.config.context,
         "kubeconfig": options.get("kubeconfig"),
         "namespace": namespace,
+        "client": bool(request.client_script),
         "reach": request.spec.client.get("reach", "auto"),
         "meshes": {
             plan.mesh.name: {

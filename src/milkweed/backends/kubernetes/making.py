@@ -11,17 +11,18 @@ from typing import Any
 
 from ...errors import BackendError, ChangedError
 from ...kube.api import Api, ApiError
-from ...kube.resources import MESHES, SECRETS
+from ...kube.resources import JOBS, MESHES, SECRETS
 from ...pki import Authority
 from ...state import save_private
 from ..base import Request
+from .batch import RUN, client_name, make_client_data, make_job, pack_package
 from .pod_parts import part, parts
 from .pod_template import Template, inject_worker
 from .settings import MeshPlan
 from .start import (
-    COMMAND,
     HANDLE_NOTE,
     JOB_LABEL,
+    LOADER,
     MESH_LABEL,
     MOUNT,
     VOLUME,
@@ -33,6 +34,7 @@ from .start import (
     make_secret_data,
     make_volume,
     render_note,
+    run_python,
     secret_name,
 )
 
@@ -87,6 +89,18 @@ class Maker:
         self._save_secrets(authority, worker)
         owners = [self._save_mesh(number) for number in range(len(self._plans))]
         self._give_away(owners)
+
+    def make_client(self, authority: Authority) -> None:
+        """The batch client, as a Job; its hosts need not be there yet."""
+        request = self._request
+        data = make_client_data(request, self._handle, authority, pack_package())
+        name = client_name(request.apply_id)
+        self._apply(make_secret(request.apply_id, name, data, request.spec.name))
+        job = make_job(request, self._plans[0], run_python(RUN))
+        try:
+            self._api.apply(JOBS, self._namespace, job)
+        except ApiError as error:
+            raise self._explain(error, "make Jobs") from error
 
     def resize(self, authority: Authority, *, worker: bytes) -> None:
         """Have certificates for hosts to come, then tell the operator the new sizes."""
@@ -180,7 +194,7 @@ class Maker:
         plan, told = self._plans[number], self._parts[number]
         found = inject_worker(
             plan.template or {},
-            command=list(COMMAND),
+            command=run_python(LOADER),
             env=make_environment(plan.place),
             mounts=[{"name": VOLUME, "mountPath": MOUNT, "readOnly": True}],
             volumes=[make_volume(self._request.apply_id, told, number)],

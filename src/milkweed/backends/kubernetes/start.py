@@ -52,8 +52,11 @@ done
 echo "milkweed: this image has no Python: neither python nor python3 is on its PATH" >&2
 exit 127
 """.strip()
-COMMAND = ("sh", "-c", _FIND_PYTHON, LOADER)
-"""What the container of a host runs."""
+
+
+def run_python(code: str) -> list[str]:
+    """The command that runs some code with the Python of an image."""
+    return ["sh", "-c", _FIND_PYTHON, code]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
