@@ -113,6 +113,11 @@ KUBERNETES_OPTIONS: OptionTable = MappingProxyType(
         ),
         "port": OptionField("int", "The first of the 64 ports that hosts listen on.", minimum=1),
         "meshes": OptionField("data", "What is different for single meshes, by name."),
+        "provision": OptionField(
+            "data",
+            "The operator's endpoint that makes hosts for pods without rights: its address.",
+            client=True,
+        ),
         "images": OptionField(
             "data", "What is to be done in the containers of a mesh, by its name.", client=True
         ),

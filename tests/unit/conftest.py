@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from milkweed.backends import credentials
-from milkweed.backends.kubernetes import attaching, backend, cluster as watches
+from milkweed.backends.kubernetes import attaching, cluster as watches
 from milkweed.backends.slurm import commands
 from milkweed.testing import FakeClock
 from unit.kubernetes_jobs import Space
@@ -43,8 +44,10 @@ def cluster(slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch) -> FakeSlurm:
 def space(monkeypatch: pytest.MonkeyPatch) -> Iterator[Space]:
     """A Kubernetes cluster with nothing in it, which is the one of this context."""
     made = Space()
-    for module in (backend, attaching):
-        monkeypatch.setattr(module, "api_of", made.reach)
+    package = attaching.__name__.rpartition(".")[0]
+    for name in [each for each in sys.modules if each.startswith(package)]:
+        if hasattr(sys.modules[name], "api_of"):
+            monkeypatch.setattr(sys.modules[name], "api_of", made.reach)
     monkeypatch.setattr(credentials, "_own", [])
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     yield made

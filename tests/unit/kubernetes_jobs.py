@@ -14,6 +14,7 @@ from milkweed.backends.kubernetes.backend import KubernetesBackend
 from milkweed.backends.kubernetes.start import JOB_LABEL, MESH_LABEL
 from milkweed.errors import UnreachableError
 from milkweed.job import lifecycle
+from milkweed.kube.api import Api
 from milkweed.kube.config import Cluster as Server, Config, Login
 from milkweed.kube.resources import MESHES, PODS, SECRETS, Resource
 from milkweed.spec import JobSpec, make_meshes
@@ -53,7 +54,7 @@ class Live:
             self._space.changed.notify_all()
 
 
-class Space(Cluster):
+class Space(Cluster, Api):
     """One API server, with a namespace `lab` that is the context's own."""
 
     def __init__(self) -> None:

@@ -12,7 +12,7 @@ import pytest
 import milkweed
 from milkweed import registry
 from milkweed.backends.base import Adopts, Capabilities
-from milkweed.control import Door
+from milkweed.control import BY_HOST, Door
 from milkweed.errors import (
     AllocationEndedError,
     DeadlineError,
@@ -221,6 +221,14 @@ def test_a_host_behind_an_api_server_is_the_gateway(forwarded: list[Any]) -> Non
     named = Host(name="h", address="one@tcp://10.0.0.1:26600", via=VIA)
     assert _gateway(named) == "tcp://localhost:4711"
     assert forwarded == [(VIA, 26602), (VIA, 26600)]
+
+
+def test_hosts_that_cannot_dial_back_carry_it_themselves(forwarded: list[Any]) -> None:
+    """The first of them is dialled as it is."""
+    door = Door(machine="m", port=1, host="w/0", credentials="/keys", via=BY_HOST)
+    host = Host(name="h", address="tls://m:2", control=str(door))
+    assert _gateway(host) == "tls://m:2"
+    assert forwarded == []
 
 
 @pytest.mark.parametrize(

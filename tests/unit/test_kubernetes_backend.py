@@ -11,7 +11,7 @@ import pytest
 from cryptography import x509
 
 from milkweed import registry
-from milkweed.backends.kubernetes import backend as module, cluster
+from milkweed.backends.kubernetes import cluster, finding
 from milkweed.backends.kubernetes.backend import KubernetesBackend
 from milkweed.backends.kubernetes.start import HANDLE_NOTE, secret_name
 from milkweed.errors import BackendError, DeadlineError, SpecError, UnreachableError
@@ -76,7 +76,7 @@ def test_a_job_is_found_with_all_files_gone(space: Space, home: Path) -> None:
     lose_files(home)
     found = KubernetesBackend().find(APPLY_ID)
     assert found is not None
-    own = ("context", "kubeconfig")
+    own = ("context", "kubeconfig", "provision")
     assert {key: value for key, value in found.items() if key not in own} == {
         key: value for key, value in handle.items() if key not in own
     }
@@ -224,7 +224,7 @@ def test_a_very_large_mesh_gets_another_certificate(space: Space) -> None:
     handle = submit(make_spec({"w": 100}))
     KubernetesBackend().resize(handle, make_spec({"w": 200}))
     [mesh] = space.of_kind(MESHES.plural)
-    [volume] = mesh["spec"]["podTemplate"]["spec"]["volumes"]
+    volume, *_others = mesh["spec"]["podTemplate"]["spec"]["volumes"]
     assert "tls-1/tls.crt" in {item["path"] for item in volume["secret"]["items"]}
 
 
@@ -296,7 +296,7 @@ def test_an_end_that_does_not_come_has_a_deadline(
     space: Space, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A node that does not answer keeps its pods: the error names them, and one can ask again."""
-    monkeypatch.setattr(module, "CANCEL_TIMEOUT_S", -1.0)
+    monkeypatch.setattr(finding, "CANCEL_TIMEOUT_S", -1.0)
     handle = submit()
     space.stuck = True
     space.add_pod(f"{mesh_name()}-1")

@@ -20,6 +20,7 @@ from milkweed.backends.kubernetes.settings import default_selector, make_plans
 from milkweed.backends.kubernetes.start import (
     LOADER,
     MOUNT,
+    RUN_MOUNT,
     Place,
     authority_name,
     make_environment,
@@ -142,7 +143,7 @@ def test_the_loader_starts_the_worker_that_came_along(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "worker.zip") as archive:
         assert "milkweed/worker/remote.py" in archive.namelist()
     (tmp_path / "invitation.json").write_text("{}")
-    code = LOADER.replace(MOUNT, str(tmp_path))
+    code = LOADER.replace(MOUNT, str(tmp_path)).replace(RUN_MOUNT, str(tmp_path))
     done = subprocess.run(
         [sys.executable, "-I", "-c", code],
         env={"MILKWEED_POD": "workers-2"},

@@ -9,12 +9,13 @@ import pytest
 from milkweed.backends.kubernetes.making import PROBE
 from milkweed.backends.kubernetes.pod_template import inject_worker
 from milkweed.backends.kubernetes.start import (
-    COMMAND,
     JOB_LABEL,
+    LOADER,
     MOUNT,
     Place,
     make_environment,
     make_volume,
+    run_python,
     secret_name,
 )
 from milkweed.kube.resources import MESHES, PODS, SECRETS
@@ -196,7 +197,7 @@ def test_what_jobs_ask_for_is_within_a_plain_rule(
     )
     mesh["spec"]["podTemplate"] = inject_worker(
         make_template(),
-        command=list(COMMAND),
+        command=run_python(LOADER),
         env=make_environment(place),
         mounts=[{"name": "milkweed", "mountPath": MOUNT, "readOnly": True}],
         volumes=[make_volume(apply_id, {"part": "0.0", "certificates": [{}]}, 0)],

@@ -295,7 +295,7 @@ def test_builtin_tables() -> None:
         "fake": [],
         "kubernetes": [
             *("context", "image", "images", "kubeconfig", "meshes", "namespace", "on_interrupt"),
-            *("port", "reach", "start_timeout", "stream_logs", "sync_dirs"),
+            *("port", "provision", "reach", "start_timeout", "stream_logs", "sync_dirs"),
         ],
         "local": ["stream_logs"],
         "process": ["log_dir", "python_exe", "start_timeout", "stream_logs", "transport"],

@@ -65,6 +65,7 @@ class KubernetesJob(JobTrait):
         sync_dirs: Sequence[str] | None = None,
         context: str | None = None,
         kubeconfig: str | None = None,
+        provision: str | Mapping[str, str] | None = None,
         reach: str = "auto",
         stream_logs: bool = True,
         on_interrupt: str = "ask",
@@ -84,6 +85,8 @@ class KubernetesJob(JobTrait):
                 named, it is the Git repository that the program is started in.
             context: the context of the kubeconfig; else the current one.
             kubeconfig: the kubeconfig file; else the one that kubectl uses, or the pod's own rights.
+            provision: for a program in a pod without rights, the address of the operator's endpoint, or a
+                mapping with `url`, `ca` and `token_file`.
             reach: how pods are reached: direct, forward (through the API server), or auto.
             stream_logs: print what actors print.
             on_interrupt: what Ctrl-C does with a job whose pods wait: ask, keep or cancel.
@@ -101,6 +104,7 @@ class KubernetesJob(JobTrait):
             "start_timeout": compute.launch_timeout if compute and timeout is None else timeout,
             "context": context,
             "kubeconfig": kubeconfig,
+            "provision": provision,
             "reach": reach,
             "stream_logs": stream_logs,
             "on_interrupt": on_interrupt,

@@ -166,6 +166,8 @@ def make_share(
     return {
         **start,
         "hosts": [host],
+        # One that was started before has had its time in the queue.
+        "queued": start.get("queued", False) and not invitation.get("again", False),
         "cwd": start["cwd"] if os.path.isdir(start["cwd"]) else "/",
         "logs": logs,
         "node": node,

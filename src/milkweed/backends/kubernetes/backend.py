@@ -4,24 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import json
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ClassVar
 
 from ... import registry
 from ...control import RemoteLog
-from ...errors import (
-    AllocationError,
-    BackendError,
-    DeadlineError,
-    MilkweedError,
-    UnreachableError,
-)
+from ...errors import AllocationError, BackendError, MilkweedError, UnreachableError
 from ...hosts import Host
-from ...kube.api import Api, ApiError
-from ...kube.resources import JOBS, MESHES, PODS, SECRETS
+from ...kube.api import Api
+from ...kube.resources import MESHES, SECRETS
 from ...kube.via import api_of
 from ...logs import follow_files
 from ...option_tables import KUBERNETES_OPTIONS
@@ -30,18 +22,26 @@ from ...spec import JobSpec
 from ...status import HostState, HostStatus, Liveness, Status
 from ..base import Capabilities, Handle, LogLine, Request
 from . import blind, cluster
-from .batch import CLIENT_LABEL, check_batch, read_exit
+from .asked import AskedApi, endpoint_of
+from .batch import check_batch
 from .blind import is_blind
+from .clients import read_client, read_client_log
 from .credentials import ensure_authority, pack
+from .finding import (
+    choose_api,
+    delete_objects,
+    find_meshes,
+    list_objects,
+    make_handle,
+    read_handles,
+)
 from .making import Maker, load_place, save_place
-from .places import Pod, ask_pod, make_door, make_host, pods_in, selectors_of
+from .places import AnyApi, Pod, ask_pod, make_door, make_host, pods_in, selectors_of
 from .pod_parts import part
-from .reasons import describe_pod
 from .settings import make_plans
-from .start import HANDLE_NOTE, JOB_LABEL, NAME_NOTE
+from .start import JOB_LABEL, NAME_NOTE
 from .status import answer_to_status, judge_pod, make_status
 
-CANCEL_TIMEOUT_S = 120.0
 CLIENT = "client"
 _AT_ONCE = 32
 
@@ -61,9 +61,8 @@ class KubernetesBackend:
 
     def submit(self, request: Request) -> Handle:
         """Put what pods will need into Secrets, then ask the operator for the pods."""
-        options = request.spec.options
-        api = api_of(options.get("context"), options.get("kubeconfig"))
-        namespace = options.get("namespace") or api.config.namespace
+        api = choose_api(request.spec)
+        namespace = request.spec.options.get("namespace") or api.config.namespace
         plans = make_plans(request.spec, namespace, request.apply_id)
         handle = make_handle(request, api, namespace, plans)
         if request.client_script:
@@ -87,7 +86,9 @@ class KubernetesBackend:
 
     # Looking
 
-    def _api(self, handle: Handle) -> Api:
+    def _api(self, handle: Handle) -> AnyApi:
+        if handle.get("provision"):
+            return AskedApi(endpoint_of(handle["provision"]), handle["namespace"])
         return api_of(handle.get("context") or None, handle.get("kubeconfig"))
 
     def find(self, apply_id: str) -> Handle | None:
@@ -96,12 +97,12 @@ class KubernetesBackend:
         if known is not None and is_blind(known):
             return known
         if known is None:
-            return _read_handles(find_meshes(api_of(None, None), apply_id)).get(apply_id)
+            return read_handles(find_meshes(api_of(None, None), apply_id)).get(apply_id)
         if not any(mesh["made"] for mesh in known["meshes"].values()):
             return known
-        api, selector = self._api(known), f"{JOB_LABEL}={apply_id}"
+        api = self._api(known)
         for resource in (MESHES, SECRETS):
-            if self._list(api, resource, known["namespace"], selector):
+            if list_objects(api, resource, known):
                 return known
         return None
 
@@ -142,34 +143,19 @@ class KubernetesBackend:
             return blind.look(), []
         try:
             pods = self._pods(handle)
-            if handle.get("client") and (ended := self._read_client(handle)):
+            if handle["client"] and (ended := read_client(self._api(handle), handle)):
                 return ended, []
         except UnreachableError as error:
             return Status(liveness=Liveness.UNKNOWN, reason=error.seen or error.what), []
         return make_status(pods, self._find_gone(handle, pods)), pods
-
-    def _read_client(self, handle: Handle) -> Status | None:
-        """How a job ended whose client did; None while that runs, or waits."""
-        selector = f"{JOB_LABEL}={handle['apply_id']}"
-        pods = cluster.pods_of(self._api(handle), handle["namespace"], selector).values()
-        for pod in pods:
-            if CLIENT_LABEL in part(pod, "metadata", "labels"):
-                code, view = read_exit(pod), describe_pod(pod)
-                if code is not None:
-                    reason = f"its client ended with exit code {code}"
-                    tail = view.reason if code else ""
-                    words = "; ".join(filter(None, (reason, tail)))
-                    return Status(liveness=Liveness.ENDED, reason=words, exit_code=code)
-        return None
 
     def _find_gone(self, handle: Handle, pods: Sequence[Pod]) -> set[str]:
         """Meshes without pods from whose objects none can come; what nobody can tell is not gone."""
         lacking = {pod.mesh["name"] for pod in pods if pod.mesh["made"] and pod.leaving}
         if not lacking:
             return set()
-        selector = f"{JOB_LABEL}={handle['apply_id']}"
         try:
-            found = self._list(self._api(handle), MESHES, handle["namespace"], selector)
+            found = list_objects(self._api(handle), MESHES, handle)
         except MilkweedError:
             return set()
         return lacking - {item["metadata"]["name"] for item in found}
@@ -247,7 +233,7 @@ class KubernetesBackend:
 
             def read(path: str, offset: int) -> bytes:
                 if path == CLIENT:
-                    return self._read_client_log(handle)[offset:]
+                    return read_client_log(self._api(handle), handle)[offset:]
                 return remote.read(path, offset)
 
             for label, text in follow_files(chosen, follow=follow, alive=alive, read=read):
@@ -259,15 +245,7 @@ class KubernetesBackend:
         api = self._api(handle)
         kept = [pod for pod in self._pods(handle) if pod.kept]
         doors = {pod.label: str(make_door(api, handle, pod)) for pod in kept}
-        return {**doors, CLIENT: CLIENT} if handle.get("client") else doors
-
-    def _read_client_log(self, handle: Handle) -> bytes:
-        api, namespace = self._api(handle), handle["namespace"]
-        selector = f"{JOB_LABEL}={handle['apply_id']},{CLIENT_LABEL}"
-        for pod in self._list(api, PODS, namespace, selector):
-            with contextlib.suppress(ApiError):  # it has not begun yet
-                return api.text(PODS.path(namespace, pod["metadata"]["name"], "log")).encode()
-        return b""
+        return {**doors, CLIENT: CLIENT} if handle["client"] else doors
 
     # Ending
 
@@ -276,84 +254,13 @@ class KubernetesBackend:
         if is_blind(handle):
             blind.end(handle)
             return
-        api, namespace = self._api(handle), handle["namespace"]
+        api = self._api(handle)
         if any(mesh["made"] for mesh in handle["meshes"].values()):
-            self._delete(api, namespace, f"{JOB_LABEL}={handle['apply_id']}")
+            delete_objects(api, handle)
         for selector in selectors_of(handle).values():
-            cluster.forget(api, namespace, selector)
-
-    def _delete(self, api: Api, namespace: str, selector: str) -> None:
-        deadline_s = time.monotonic() + CANCEL_TIMEOUT_S
-        for resource in (JOBS, MESHES, SECRETS):
-            for item in self._list(api, resource, namespace, selector):
-                api.delete(resource, namespace, item["metadata"]["name"])
-        while pods := self._list(api, PODS, namespace, selector):
-            if time.monotonic() > deadline_s:
-                names = ", ".join(item["metadata"]["name"] for item in pods)
-                raise DeadlineError(
-                    "the job's objects were deleted, and pods of it are still there",
-                    seen=names,
-                    hint="a node that does not answer keeps its pods; ask again later",
-                )
-            cluster.wait_change(api, namespace, selector, 0.5)
-
-    def _list(self, api: Api, resource: Any, namespace: str, selector: str) -> list[Any]:
-        try:
-            return api.get(resource, namespace, labelSelector=selector)["items"]
-        except ApiError as error:
-            if error.missing:
-                return []
-            raise
+            if isinstance(api, Api):
+                cluster.forget(api, handle["namespace"], selector)
 
     def forget(self, apply_id: str) -> None:
         """Nothing of it is in the cluster: `find` has looked."""
         del apply_id
-
-
-def find_meshes(api: Api, apply_id: str = "") -> list[Any]:
-    """The objects of one job or of all: in all namespaces, or in one's own for whom that is not allowed."""
-    selector = f"{JOB_LABEL}={apply_id}" if apply_id else JOB_LABEL
-    for namespace in ("", api.config.namespace):
-        try:
-            return api.get(MESHES, namespace, labelSelector=selector)["items"]
-        except ApiError as error:
-            if error.missing:
-                return []  # the cluster does not know such objects
-            if namespace:
-                raise
-    return []
-
-
-def _read_handles(meshes: Sequence[Any]) -> dict[str, Handle]:
-    found: dict[str, Handle] = {}
-    for mesh in meshes:
-        with contextlib.suppress(KeyError, ValueError, TypeError):
-            handle = json.loads(part(mesh, "metadata", "annotations")[HANDLE_NOTE])
-            namespace = mesh["metadata"]["namespace"]
-            found[handle["apply_id"]] = {**handle, "namespace": namespace, "context": ""}
-    return found
-
-
-def make_handle(request: Request, api: Api, namespace: str, plans: Sequence[Any]) -> dict[str, Any]:
-    """All that is needed to find an allocation again."""
-    options = request.spec.options
-    return {
-        "apply_id": request.apply_id,
-        "context": api.config.context,
-        "kubeconfig": options.get("kubeconfig"),
-        "namespace": namespace,
-        "client": bool(request.client_script),
-        "reach": request.spec.client.get("reach", "auto"),
-        "meshes": {
-            plan.mesh.name: {
-                "name": plan.place.name,
-                "made": plan.made,
-                "kept": plan.kept,
-                "hosts": plan.mesh.hosts,
-                "port": plan.place.port,
-                "selector": plan.selector,
-                "rank_label": plan.rank_label,
-            }
-            for plan in plans
-        },
-    }

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import base64
-import io
 import json
 import os
-import zipfile
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +17,7 @@ from ...state import Record
 from ...worker import tls
 from ...worker.wire import STATE_ENV
 from ..base import Request
+from ..slurm.script import pack_files
 from .blind import CLIENT_FOLDER
 from .pod_parts import part
 from .settings import MeshPlan
@@ -81,7 +80,8 @@ def check_batch(request: Request, plans: list[MeshPlan]) -> None:
         )
     if request.spec.client.get("sync_dirs"):
         raise SpecError("sync_dirs: a client in the cluster does not have folders of this machine")
-    for mesh, image in (request.spec.client.get("images") or {}).items():
+    images: Mapping[str, Any] = request.spec.client.get("images") or {}
+    for mesh, image in images.items():
         if any(line["kind"] == "copy" for line in image.get("lines", ())):
             raise SpecError(
                 f"the image of mesh {mesh!r} copies files of this machine, which a client in the cluster has not",
@@ -148,11 +148,7 @@ def _patient(spec: JobSpec) -> JobSpec:
 def pack_package() -> bytes:
     """All of milkweed: the client's image need not have it, and has the same version then."""
     package = Path(__file__).parents[2]
-    packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
-        for file in sorted(package.rglob("*.py")):
-            archive.write(file, str(Path("milkweed") / file.relative_to(package)))
-    return packed.getvalue()
+    return pack_files(package, sorted(package.rglob("*.py")))
 
 
 def make_job(request: Request, plan: MeshPlan, command: list[str]) -> dict[str, Any]:

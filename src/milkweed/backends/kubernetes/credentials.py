@@ -13,11 +13,12 @@ from ...kube.resources import SECRETS
 from ...pki import Authority, load_authority, save_authority
 from .. import credentials
 from ..slurm.script import pack_worker
+from .asked import AskedApi
 from .start import authority_name
 
 
 def ensure_authority(
-    apply_id: str, api: Api | None = None, handle: Mapping[str, Any] | None = None
+    apply_id: str, api: Api | AskedApi | None = None, handle: Mapping[str, Any] | None = None
 ) -> Authority:
     """The job's own authority; a client on another machine finds it in the cluster."""
     folder = registry.folder_of(apply_id)

@@ -15,6 +15,7 @@ from ...kube.resources import JOBS, MESHES, SECRETS
 from ...pki import Authority
 from ...state import save_private
 from ..base import Request
+from .asked import AskedApi
 from .batch import RUN, client_name, make_client_data, make_job, pack_package
 from .pod_parts import part, parts
 from .pod_template import Template, inject_worker
@@ -25,6 +26,8 @@ from .start import (
     LOADER,
     MESH_LABEL,
     MOUNT,
+    RUN_MOUNT,
+    RUN_VOLUME,
     VOLUME,
     authority_name,
     make_environment,
@@ -68,7 +71,11 @@ class Maker:
     """Makes the objects of one job."""
 
     def __init__(
-        self, api: Api, handle: Mapping[str, Any], request: Request, plans: Sequence[MeshPlan]
+        self,
+        api: Api | AskedApi,
+        handle: Mapping[str, Any],
+        request: Request,
+        plans: Sequence[MeshPlan],
     ) -> None:
         self._api = api
         self._handle = handle
@@ -196,8 +203,14 @@ class Maker:
             plan.template or {},
             command=run_python(LOADER),
             env=make_environment(plan.place),
-            mounts=[{"name": VOLUME, "mountPath": MOUNT, "readOnly": True}],
-            volumes=[make_volume(self._request.apply_id, told, number)],
+            mounts=[
+                {"name": VOLUME, "mountPath": MOUNT, "readOnly": True},
+                {"name": RUN_VOLUME, "mountPath": RUN_MOUNT},
+            ],
+            volumes=[
+                make_volume(self._request.apply_id, told, number),
+                {"name": RUN_VOLUME, "emptyDir": {}},
+            ],
             ports=[{"name": "monarch", "containerPort": plan.place.port}],
             probe=PROBE,
         ).template

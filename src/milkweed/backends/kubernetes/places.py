@@ -8,7 +8,7 @@ import select
 import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from ... import registry
 from ...bell import route_to
@@ -21,12 +21,14 @@ from ...kube.via import render_via
 from ..base import Handle
 from ..credentials import ensure_client
 from . import cluster
+from .asked import AskedApi, views_of
 from .credentials import ensure_authority
 from .pod_parts import part, parts
 from .ranks import pods_by_rank, stay_of
 from .reasons import PodView, describe_pod
 from .start import JOB_LABEL, MESH_LABEL, Place
 
+AnyApi: TypeAlias = Api | AskedApi
 DIAL_S = 1.0
 SETTLE_S = 0.5
 
@@ -76,8 +78,10 @@ class Pod:
         return self.place.address(self.rank)
 
 
-def pods_in(api: Api, handle: Handle) -> list[Pod]:
+def pods_in(api: AnyApi, handle: Handle) -> list[Pod]:
     """Every host of a job."""
+    if isinstance(api, AskedApi):
+        return asked_pods(api, handle)
     found: list[Pod] = []
     selectors = selectors_of(handle)
     for name, mesh in handle["meshes"].items():
@@ -87,6 +91,26 @@ def pods_in(api: Api, handle: Handle) -> list[Pod]:
         ranked = _rank([pod for pod in pods if _counts(pod, mesh)], mesh)
         found += [
             _make_pod(name, rank, mesh, handle, ranked.get(rank)) for rank in range(mesh["hosts"])
+        ]
+    return found
+
+
+def asked_pods(api: AskedApi, handle: Handle) -> list[Pod]:
+    """Every host of a job that the endpoint made."""
+    found: list[Pod] = []
+    for name, mesh in handle["meshes"].items():
+        views = [PodView(**each) for each in views_of(api, handle["namespace"], mesh["name"])]
+        ranked = {view.rank: view for view in views}
+        found += [
+            Pod(
+                label=f"{name}/{rank}",
+                rank=rank,
+                mesh=mesh,
+                namespace=handle["namespace"],
+                view=ranked.get(rank),
+                port=mesh["port"],
+            )
+            for rank in range(mesh["hosts"])
         ]
     return found
 
@@ -163,7 +187,7 @@ def is_inside(machine: str, reach: str) -> bool:
     return True
 
 
-def make_door(api: Api, handle: Handle, pod: Pod) -> Door:
+def make_door(api: AnyApi, handle: Handle, pod: Pod) -> Door:
     """Where the keeper of a host takes orders."""
     ensure_authority(handle["apply_id"], api, handle)
     inside = is_inside(pod.machine, handle["reach"])
@@ -225,13 +249,13 @@ def _way_to(api: Api, handle: Handle, pod: Pod, view: PodView) -> str:
     return via_of(handle, pod)
 
 
-def ask_pod(api: Api, handle: Handle, pod: Pod) -> Mapping[str, Any] | str:
+def ask_pod(api: AnyApi, handle: Handle, pod: Pod) -> Mapping[str, Any] | str:
     """A host's own answer, or why there is none."""
     if pod.view is None:
         return "it has no pod yet"
     if not pod.running:
         return pod.view.reason or f"its pod {pod.view.name} is {pod.view.phase}"
-    if not pod.kept:
+    if not pod.kept and isinstance(api, Api):
         return ask_adopted(api, handle, pod)
     try:
         with Connection(str(make_door(api, handle, pod))) as connection:
@@ -242,7 +266,7 @@ def ask_pod(api: Api, handle: Handle, pod: Pod) -> Mapping[str, Any] | str:
         return error.what
 
 
-def make_host(api: Api, handle: Handle, pod: Pod, answer: Any) -> Host:
+def make_host(api: AnyApi, handle: Handle, pod: Pod, answer: Any) -> Host:
     """A host as its keeper described it."""
     if isinstance(answer, str):
         raise UnreachableError(f"host {pod.label} does not answer", seen=answer)

@@ -20,6 +20,9 @@ NAME_NOTE = "milkweed.dev/name"
 HANDLE_NOTE = "milkweed.dev/handle"
 """All that a client needs who has nothing but the cluster."""
 MOUNT = "/etc/milkweed"
+RUN_MOUNT = "/run/milkweed"
+"""Where a pod remembers that its container was started before."""
+RUN_VOLUME = "milkweed-run"
 VOLUME = "milkweed"
 LEASE_OVER = "milkweed: the lease is over"
 """What a container says last whose host nobody wants any more; the operator then ends its mesh."""
@@ -37,6 +40,8 @@ import json, os, sys
 os.environ["MILKWEED_INDEX"] = os.environ["MILKWEED_POD"].rpartition("-")[2]
 with open("{MOUNT}/invitation.json") as file:
     invitation = json.load(file)
+invitation["again"] = os.path.exists("{RUN_MOUNT}/began")
+open("{RUN_MOUNT}/began", "w").close()
 sys.path.insert(0, "{MOUNT}/worker.zip")
 from milkweed.worker.remote import main
 code = main(invitation)
@@ -243,5 +248,5 @@ def make_mesh(
 
 def render_note(handle: Mapping[str, Any]) -> str:
     """The handle as its objects carry it: how one client reaches the cluster is nothing to the others."""
-    own = {"context", "kubeconfig"}
+    own = {"context", "kubeconfig", "provision"}
     return json.dumps({key: value for key, value in handle.items() if key not in own})
