@@ -104,12 +104,20 @@ def test_new_keeps_an_allocation_with_lost_hosts(world: FakeScheduler) -> None:
 
 
 def test_lost_hosts_are_seen_when_sizes_change(world: FakeScheduler) -> None:
-    """A resize is no way around lost hosts."""
+    """A larger job has them anew; a smaller one that would keep them needs a person's word."""
     world.capabilities = Capabilities(resize=True)
-    world.fail_host(str(start().apply_id), "a/1")
-    job = SpecJob(make_spec({"a": 3}), on_change="replace")
+    before = str(start().apply_id)
+    world.fail_host(before, "a/1")
+    job = SpecJob(make_spec({"a": 3}))
     assert len(job.state(PATH).a) == 3
-    assert world.alive == [job.apply_id]
+    assert world.alive == [before]
+    world.fail_host(before, "a/0")
+    smaller = SpecJob(make_spec({"a": 2}), on_change="ask")
+    with pytest.raises(ChangedError, match="would keep hosts that were lost: a/0"):
+        smaller.state(PATH)
+    smaller.on_change = "replace"
+    assert len(smaller.state(PATH).a) == 2
+    assert before not in world.alive
 
 
 # Looking

@@ -98,7 +98,7 @@ class Resizes(Protocol):
     """A backend whose capabilities say `resize`."""
 
     def resize(self, handle: Handle, spec: JobSpec) -> Handle:
-        """Give meshes the sizes of `spec`, touching nothing else."""
+        """Give meshes the sizes of `spec`; lost hosts come anew, others are not touched."""
         ...
 
 

@@ -120,12 +120,13 @@ class FakeBackend:
             found.cancelled = True
 
     def resize(self, handle: Handle, spec: JobSpec) -> Handle:
-        """Give meshes other sizes."""
+        """Give meshes other sizes; hosts that were lost come anew."""
         self.scheduler.ask("resize", handle["apply_id"])
         if not self.capabilities.resize:
             raise UnsupportedError("the fake scheduler changes no sizes")
         found = self._known(handle)
         found.spec = found.spec.resized(spec.sizes)
+        found.failed.clear()
         return _handle(found)
 
     def _known(self, handle: Handle) -> FakeAllocation:
