@@ -172,8 +172,7 @@ class KubernetesBackend:
     def explain(self, handle: Handle, host: str) -> HostStatus:
         """What became of a host that no longer answers."""
         if is_blind(handle):
-            state, words = HostState.STARTING, "its keeper does not answer"
-            return HostStatus(host=host, state=state, reason=words)
+            return blind.explain_silence(host)
         for pod in self._pods(handle):
             if pod.label == host:
                 return judge_pod(pod, "its keeper does not answer")

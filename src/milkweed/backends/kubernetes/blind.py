@@ -76,6 +76,12 @@ def poll(handle: Handle) -> Status:
     return Status(liveness=Liveness.RUNNING, hosts=hosts)
 
 
+def explain_silence(host: str) -> HostStatus:
+    """A host that does not answer may still come: nobody can tell."""
+    words = "its keeper does not answer"
+    return HostStatus(host=host, state=HostState.STARTING, reason=words)
+
+
 def _judge(door: Door, answer: Mapping[str, Any] | str) -> HostStatus:
     if isinstance(answer, str):
         return HostStatus(host=door.host, state=HostState.STARTING, reason=answer)
