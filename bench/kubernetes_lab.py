@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 import os
@@ -14,7 +15,7 @@ import threading
 import time
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Self
@@ -176,6 +177,18 @@ class Cluster:
 
         wait(are_there, 120, f"there are no {count} pending pods")
 
+    @contextlib.contextmanager
+    def held_back(self, seconds: float) -> Iterator[None]:
+        """For some seconds no node takes pods."""
+        nodes = [node["metadata"]["name"] for node in self.api.get(NODES)["items"]]
+        kubectl("cordon", *nodes)
+        timer = threading.Timer(seconds, kubectl, ("uncordon", *nodes))
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.join()
+
     # Pods that are not real
 
     def make_fakes(self, count: int) -> None:
@@ -273,14 +286,14 @@ def _is(pod: Mapping[str, Any], kind: str, status: str) -> bool:
 
 
 class ReadyClock:
-    """Sees when the last of some pods is ready, by the clock that all programs of this machine share."""
+    """Sees when some pods were all there, running and ready, by the clock that all programs of a machine share."""
 
     def __init__(self, cluster: Cluster, count: int) -> None:
         self._watch = Watch(cluster.api, PODS, cluster.namespace)
         self._count = count
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._over = False
-        self._at_s: float | None = None
+        self._moments: dict[str, float] = {}
 
     def __enter__(self) -> Self:
         self._watch.start()
@@ -294,19 +307,26 @@ class ReadyClock:
         self._thread.join()
 
     def _run(self) -> None:
-        since = self._watch.changes
-        while not self._over:
-            ready = [pod for pod in self._watch.objects().values() if _is(pod, "Ready", "True")]
-            if len(ready) == self._count:
-                self._at_s = time.monotonic()
-                return
-            self._watch.wait_change(1, since)
+        while not self._over and "ready" not in self._moments:
             since = self._watch.changes
+            pods, now_s = list(self._watch.objects().values()), time.monotonic()
+            for name, true in _STAGES.items():
+                if sum(map(true, pods)) == self._count:
+                    self._moments.setdefault(name, now_s)
+            self._watch.wait_change(1, since)
 
     @property
-    def at_s(self) -> float:
-        """When it was; the pods may be told to be ready a little after they answered."""
+    def moments(self) -> Mapping[str, float]:
+        """When it was; pods may be told to be ready a little after they answered."""
         self._thread.join(10)
-        if self._at_s is None:
+        if "ready" not in self._moments:
             raise SystemExit("the pods answered, and were never ready")
-        return self._at_s
+        return self._moments
+
+
+_STAGES: Mapping[str, Callable[[Mapping[str, Any]], bool]] = {
+    "made": bool,
+    "placed": lambda pod: _is(pod, "PodScheduled", "True"),
+    "running": lambda pod: pod.get("status", {}).get("phase") == "Running",
+    "ready": lambda pod: _is(pod, "Ready", "True"),
+}

@@ -255,3 +255,20 @@ for port in (26600, 26601):
     assert "refused 26600" in said or "answer 26600 nothing" in said
     assert "refused 26601" in said or "answer 26601 nothing" in said
     client.run("job_load().kill()")
+
+
+def test_ranks_of_a_torchrun_program(
+    client: Client, lab: Lab, namespace: str, operating: Operating
+) -> None:
+    """Programs in the manner of torchrun run on pods as on any hosts; neither torch nor their files are needed."""
+    out = client.run(f"""
+        {IMPORTS}
+        job = KubernetesJob({namespace!r})
+        job.add_mesh("w", 2, image_spec=ImageSpec({WORKER!r}))
+        words = "echo rank $RANK of $WORLD_SIZE on $HOSTNAME, master $MASTER_ADDR"
+        job.torchrun(["--nnodes=2", "--nproc-per-node=2", "--no-python", "sh", "-c", words])
+        job.kill()
+    """)
+    for rank, pod in enumerate(("w-0", "w-0", "w-1", "w-1")):
+        assert f"rank {rank} of 4 on {pod}, master" in out
+    assert lab.objects(namespace) == []

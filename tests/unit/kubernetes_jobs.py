@@ -174,9 +174,9 @@ class Space(Cluster, Api):
 
     def wait_seen(self) -> None:
         """Wait until every watch has seen all that was changed."""
-        for (_api, namespace, selector), watch in list(cluster._watches.items()):
-            found = self.get(PODS, namespace, labelSelector=selector)["items"]
-            expected = {pod["metadata"]["name"]: cluster.trim(pod) for pod in found}
+        for (_api, resource, namespace, selector), watch in list(cluster._watches.items()):
+            found = self.get(resource, namespace, labelSelector=selector)["items"]
+            expected = {each["metadata"]["name"]: watch._keep(each) for each in found}
             with watch.changed:
                 assert watch.changed.wait_for(lambda w=watch, e=expected: is_seen(w, e), WAIT_S)
 

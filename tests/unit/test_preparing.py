@@ -199,3 +199,12 @@ def test_folders_are_for_all_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
     assert set(images) == {door("a/0"), door("b/0")}
     assert [len(each.lines) for each in images.values()] == [2, 1]
     assert [folder.source for folder in more["folders"]] == ["/a/one"]
+
+
+def test_where_a_folder_is_on_hosts(tmp_path: Path) -> None:
+    """What was sent is found by its own path; what was not is nowhere."""
+    project = tmp_path / "project"
+    sent = preparing.find_sent([str(project)], str(project / "src" / "deep"))
+    assert sent == f"{preparing.CODE_FOLDER}/project/src/deep"
+    assert not preparing.find_sent([str(project)], str(tmp_path / "other"))
+    assert not preparing.find_sent([], str(project))

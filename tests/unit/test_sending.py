@@ -81,6 +81,7 @@ def test_what_nobody_wants_on_a_host_stays_here(tmp_path: Path) -> None:
     for name in (
         "a.py",
         ".git/x",
+        ".milkweed/job.json",
         "__pycache__/a.pyc",
         "p/__pycache__/b",
         ".venv/x",

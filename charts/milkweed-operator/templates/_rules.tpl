@@ -129,6 +129,16 @@ rules:
   - list
   - watch
 - apiGroups:
+  - batch
+  resources:
+  - jobs
+  verbs:
+  - get
+  - list
+  - create
+  - patch
+  - delete
+- apiGroups:
   - ""
   resources:
   - secrets

@@ -155,7 +155,7 @@ class Connection:
         progress = Progress(f"starting hosts of job {self._spec.name!r}", clock=self._clock)
         limit_s = deadline_s or self._clock() + START_TIMEOUT_S
         addresses = self._look_for_keepers()
-        pause_s, asked_s = FIRST_POLL_S, self._clock()
+        pause_s, asked_s, why = FIRST_POLL_S, self._clock(), ""
         thorough = True
         while (missing := self._presence.join(addresses, thorough=thorough)) or not self._has_all():
             thorough = self._clock() - asked_s >= ASK_EVERY_S
@@ -166,7 +166,7 @@ class Connection:
                     self._presence.close(0)
                     self._watch.seen.clear()
                     return False
-                self._raise_explained(missing)
+                why = self._raise_explained(missing)
                 if isinstance(self._backend, Admits):
                     hosts = [parse_door(address).host for address in missing]
                     self._backend.admit(self._handle, hosts)
@@ -175,6 +175,7 @@ class Connection:
                 if len(addresses) < self._spec.host_count:  # some still wait in the queue like any
                     limit_s = deadline_s or self._clock() + START_TIMEOUT_S
             seen = next(iter(missing.values()), "the scheduler has not given all hosts yet")
+            seen = f"{seen}; {why}" if why and missing else seen
             _check_deadline(self._clock(), limit_s, progress, seen)
             self._pause(pause_s, limit_s)
             pause_s = min(pause_s * 1.5, 0.5)
@@ -199,12 +200,15 @@ class Connection:
             return ()
         return self._backend.adopted_labels(self._handle)
 
-    def _raise_explained(self, missing: Mapping[str, str]) -> None:
-        """The scheduler may know already that a host will never answer."""
+    def _raise_explained(self, missing: Mapping[str, str]) -> str:
+        """The scheduler may know already that a host will never answer; else what it says of the first."""
+        words: list[str] = []
         for address in list(missing)[:EXPLAIN_AT_ONCE]:
             status = explain(self._backend, self._handle, parse_door(address).host)
             if status.state is HostState.FAILED:
                 raise HostFailedError(f"host {status.host} did not start", seen=status.reason)
+            words.append(f"{status.host}: {status.reason}")
+        return next(iter(words), "")
 
     def _wait_ready(self, deadline_s: float | None) -> Sequence[Host]:
         """Wait until every host's worker serves; the first that fails ends the wait at once."""

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-ALWAYS = (".git/", "__pycache__/", ".venv/")
+ALWAYS = (".git/", ".milkweed/", "__pycache__/", ".venv/")
 """What nobody wants on a host: it is made there, or only of use here."""
 
 

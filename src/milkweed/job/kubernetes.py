@@ -12,6 +12,7 @@ from ..backends.kubernetes.names import (
     parse_selector,
 )
 from ..backends.kubernetes.pod_template import (
+    QUEUE_LABEL,
     ImageSpec,
     make_from_compute,
     make_from_image,
@@ -123,7 +124,10 @@ class KubernetesJob(JobTrait):
         if compute.inactivity_ttl is not None:
             self._settings["lifetime"] = Lifetime(idle_timeout_s=compute.inactivity_ttl)
         mesh = MeshSpec(name=WORKERS, hosts=compute.replicas)
-        self._add(mesh, {"pod_template": make_from_compute(compute), "port": port})
+        said = {"pod_template": make_from_compute(compute), "port": port}
+        # Kueue looks at what makes pods, too, which has the labels of the mesh.
+        queue = {QUEUE_LABEL: compute.queue_name} if compute.queue_name else {}
+        self._add(mesh, {**said, "labels": queue} if queue else said)
 
     @property
     def spec(self) -> JobSpec:

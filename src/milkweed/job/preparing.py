@@ -52,7 +52,7 @@ def _mesh_of(address: str) -> str:
 def make_folders(sync_dirs: Iterable[str]) -> list[Folder]:
     """Where each folder comes to be: by its own name, side by side."""
     folders: dict[str, Folder] = {}
-    for source in sync_dirs:
+    for source in (os.path.abspath(each) for each in sync_dirs):
         dest = f"{CODE_FOLDER}/{Path(source).name}"
         if dest in folders:
             raise SpecError(
@@ -70,6 +70,14 @@ def make_image(said: Mapping[str, Any] | None, folders: Sequence[Folder]) -> Ima
         return image
     path = ":".join([*(folder.dest for folder in folders), "$PYTHONPATH"])
     return (image or Image()).set_env_vars({"PYTHONPATH": path})
+
+
+def find_sent(sync_dirs: Iterable[str], folder: str) -> str:
+    """Where a folder of this machine is on hosts, if it was sent with one of these; else nothing."""
+    for each in make_folders(sync_dirs):
+        if Path(folder).is_relative_to(each.source):
+            return str(Path(each.dest) / Path(folder).relative_to(each.source))
+    return ""
 
 
 # Which folders

@@ -41,9 +41,13 @@ class Watch:
         labels: str = "",
         fields: str = "",
         keep: Callable[[Object], Object] = lambda found: found,
+        heed: Callable[[Object | None, Object | None], object] = lambda _before, _after: None,
         pause: Callable[[float], object] | None = None,
     ) -> None:
-        """`keep` cuts an object down to what is needed: thousands of pods are many megabytes."""
+        """`keep` cuts an object down to what is needed: thousands of pods are many megabytes.
+
+        `heed` is told what an object was and is; it must be quick.
+        """
         self._api = api
         self._resource = resource
         self._namespace = namespace
@@ -53,6 +57,7 @@ class Watch:
             if value
         }
         self._keep = keep
+        self._heed = heed
         self._objects: dict[str, Object] = {}
         self._version = ""
         self._trouble: MilkweedError | None = None
@@ -170,7 +175,9 @@ class Watch:
                 break
             query["continue"] = more
         with self.changed:
-            self._objects, self._version = objects, version
+            before, self._objects, self._version = self._objects, objects, version
+            for name in before.keys() | objects.keys():
+                self._heed(before.get(name), objects.get(name))
             self._trouble, self._listed = None, True
             self._tell()
 
@@ -220,10 +227,10 @@ class Watch:
             self._version = version
             if not name:
                 return
-            if kept is None:
-                self._objects.pop(name, None)
-            else:
+            before = self._objects.pop(name, None)
+            if kept is not None:
                 self._objects[name] = kept
+            self._heed(before, kept)
             self._tell()
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from ..kube.resources import (
     EVENTS,
+    JOBS,
     LEASES,
     MESHES,
     PODS,
@@ -66,6 +67,8 @@ CLIENT_RULES = [
     _rule(PODS, "get", sub="log"),
     _rule(PODS, "get", "create", sub="portforward"),
     _rule(EVENTS, "get", "list", "watch"),
+    # Batch clients.
+    _rule(JOBS, "get", "list", "create", "patch", "delete"),
     # The certificates of a job's hosts: each job has Secrets of its own, whose names nobody knows before.
     _rule(SECRETS, "get", "list", "create", "patch", "delete"),
 ]

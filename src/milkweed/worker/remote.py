@@ -161,14 +161,14 @@ def make_share(
     if start.get("replaced"):
         host["name"] = tls.vary_name(host["name"], secrets.randbits(32))
     host["port"] = start["port"]
-    host["turn"] = turn_of(invitation) + start["turn"]
+    host["turn"] = 0 if start.get("replaced") else turn_of(invitation) + start["turn"]
     host["env"] = {**host["env"], **credentials}
     return {
         **start,
         "hosts": [host],
         # One that was started before has had its time in the queue.
         "queued": start.get("queued", False) and not invitation.get("again", False),
-        "cwd": start["cwd"] if os.path.isdir(start["cwd"]) else "/",
+        "cwd": start["cwd"] if os.path.isdir(start["cwd"]) else invitation.get("cwd", "/"),
         "logs": logs,
         "node": node,
         "folder": invitation["folder"],

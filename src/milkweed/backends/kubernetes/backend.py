@@ -33,6 +33,7 @@ from .finding import (
     find_meshes,
     list_objects,
     make_handle,
+    mesh_names,
     read_handles,
 )
 from .making import Maker, load_place, save_place
@@ -50,7 +51,9 @@ class KubernetesBackend:
     """A Kubernetes cluster, reached through its API server."""
 
     name: ClassVar[str] = "kubernetes"
-    capabilities: ClassVar[Capabilities] = Capabilities(queued=True, batch=True, resize=True)
+    capabilities: ClassVar[Capabilities] = Capabilities(
+        queued=True, batch=True, resize=True, shares_files=False
+    )
     OPTIONS: ClassVar[Mapping[str, OptionField]] = KUBERNETES_OPTIONS
 
     def validate(self, spec: JobSpec) -> None:
@@ -155,10 +158,9 @@ class KubernetesBackend:
         if not lacking:
             return set()
         try:
-            found = list_objects(self._api(handle), MESHES, handle)
+            return lacking - mesh_names(self._api(handle), handle)
         except MilkweedError:
             return set()
-        return lacking - {item["metadata"]["name"] for item in found}
 
     def _pods(self, handle: Handle) -> list[Pod]:
         return pods_in(self._api(handle), handle)

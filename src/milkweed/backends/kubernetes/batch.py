@@ -21,7 +21,7 @@ from ..slurm.script import pack_files
 from .blind import CLIENT_FOLDER
 from .pod_parts import part
 from .settings import MeshPlan
-from .start import JOB_LABEL, NAME_NOTE
+from .start import FILE_MODE, JOB_LABEL, NAME_NOTE
 
 CLIENT_LABEL = "milkweed.dev/client"
 CLIENT_MOUNT = "/etc/milkweed-client"
@@ -175,7 +175,7 @@ def make_job(request: Request, plan: MeshPlan, command: list[str]) -> dict[str, 
             if key in template["spec"]
         },
         "containers": [container],
-        "volumes": [{"name": "client", "secret": {"secretName": name, "defaultMode": 0o400}}],
+        "volumes": [{"name": "client", "secret": {"secretName": name, "defaultMode": FILE_MODE}}],
     }
     return {
         "apiVersion": "batch/v1",

@@ -71,6 +71,13 @@ def list_objects(api: AnyApi, resource: Resource, handle: Handle) -> list[Any]:
         raise
 
 
+def mesh_names(api: AnyApi, handle: Handle) -> set[str]:
+    """Which meshes of a job are there: watched, because it is asked often while pods come."""
+    if isinstance(api, Api):
+        return cluster.meshes_of(api, handle["namespace"], f"{JOB_LABEL}={handle['apply_id']}")
+    return {item["metadata"]["name"] for item in list_objects(api, MESHES, handle)}
+
+
 def delete_objects(api: AnyApi, handle: Handle) -> None:
     """Delete all that carries a job's mark, and wait until its pods are gone."""
     deadline_s = time.monotonic() + CANCEL_TIMEOUT_S

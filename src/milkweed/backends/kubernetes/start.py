@@ -20,6 +20,8 @@ NAME_NOTE = "milkweed.dev/name"
 HANDLE_NOTE = "milkweed.dev/handle"
 """All that a client needs who has nothing but the cluster."""
 MOUNT = "/etc/milkweed"
+FILE_MODE = 0o444
+"""Nobody but the container sees them, whoever it runs as; the keeper has copies that are closed to others."""
 RUN_MOUNT = "/run/milkweed"
 """Where a pod remembers that its container was started before."""
 RUN_VOLUME = "milkweed-run"
@@ -40,6 +42,7 @@ import json, os, sys
 os.environ["MILKWEED_INDEX"] = os.environ["MILKWEED_POD"].rpartition("-")[2]
 with open("{MOUNT}/invitation.json") as file:
     invitation = json.load(file)
+invitation["cwd"] = os.getcwd()
 invitation["again"] = os.path.exists("{RUN_MOUNT}/began")
 open("{RUN_MOUNT}/began", "w").close()
 sys.path.insert(0, "{MOUNT}/worker.zip")
@@ -107,10 +110,10 @@ def make_part(request: Request, mesh: MeshSpec, place: Place, component: int) ->
         "cluster": "",
         "keep": request.keep or bool(request.client_script),
         "idle_timeout_s": spec.lifetime.idle_timeout_s,
-        "time_limit_s": None,
+        "time_limit_s": spec.lifetime.time_limit_s,
         "queued": True,
         "replaced": True,  # a pod that comes anew has the name of the one before
-        "cwd": "/",
+        "cwd": "",  # that of the container
         "logs": "",
         "record_folder": "",
         "port": place.port,
@@ -185,7 +188,7 @@ def make_volume(apply_id: str, part: Mapping[str, Any], component: int) -> dict[
             {"key": f"key-{component}-{number}", "path": f"tls-{number}/{tls.KEY_FILE}"},
             {"key": "ca.crt", "path": f"tls-{number}/{tls.CA_FILE}"},
         ]
-    secret = {"secretName": secret_name(apply_id), "defaultMode": 0o400, "items": items}
+    secret = {"secretName": secret_name(apply_id), "defaultMode": FILE_MODE, "items": items}
     return {"name": VOLUME, "secret": secret}
 
 
