@@ -93,7 +93,7 @@ def test_what_nobody_wants_on_a_host_stays_here(tmp_path: Path) -> None:
     (tmp_path / ".gitignore").write_text("data/\nl\n")
     assert paths(load_source(str(tmp_path))) == [".gitignore", "a.py", "data", "data/x", "l", "p"]
     assert paths(load_source(str(tmp_path), gitignore=True)) == [".gitignore", "a.py", "p"]
-    assert len(parse_patterns(ALWAYS)) == 3
+    assert len(parse_patterns(ALWAYS)) == len(ALWAYS)
 
 
 def test_a_link_to_a_folder_is_not_entered(tmp_path: Path) -> None:
