@@ -26,6 +26,8 @@ PYTEST := $(BIN)/python -m pytest
 PYTEST_ARGS ?= -n 2 --dist loadfile
 # Tests on a real Slurm run on its login node, one after the other: they break it.
 SLURM := tests/labs/slurm/with.sh 6 --
+# Tests on a real Kubernetes run as a program in it; they wait most of the time, so they run beside the others.
+KUBERNETES := tests/labs/kubernetes/with.sh 2 --
 # A second Slurm, 24.11 of Debian 13; 0: without it.
 TRIXIE ?= 1
 
@@ -40,10 +42,12 @@ demo: $(VENV)/.milkweed ## run the demonstration on this machine
 .PHONY: test
 test: lint ## lint, then every test; what this machine lacks is skipped, with the reason
 	@failed=; run() { echo "$$*"; "$$@" || failed+=" ($$*)"; }; \
-	run $(PYTEST) $(PYTEST_ARGS) -rs -m 'not slurm'; \
+	$(KUBERNETES) $(PYTEST) -n 0 -rs tests/kubernetes >$(VENV)/kubernetes.log 2>&1 & kubernetes=$$!; \
+	run $(PYTEST) $(PYTEST_ARGS) -rs -m 'not slurm and not kubernetes'; \
 	VER=24 $(SLURM) $(PYTEST) -n 0 -rs -m 'not slow' tests/slurm >$(VENV)/slurm24.log 2>&1 & second=$$!; \
 	run env VER=22 $(SLURM) $(PYTEST) -n 0 -rs tests/slurm; \
 	wait $$second || failed+=' (Slurm 24.11)'; cat $(VENV)/slurm24.log; \
+	wait $$kubernetes || failed+=' (Kubernetes)'; cat $(VENV)/kubernetes.log; \
 	[ -z "$$failed" ] || { echo "test failed:$$failed" >&2; exit 1; }
 
 .PHONY: chaos

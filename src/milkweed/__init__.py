@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from .compute import Compute
+    from .image import Image
     from .job import (
         JobState,
         JobTrait,
@@ -17,10 +19,14 @@ if TYPE_CHECKING:
         job_load,
         job_loads,
     )
+    from .job.kubernetes import KubernetesJob
 
 __all__ = [
+    "Compute",
+    "Image",
     "JobState",
     "JobTrait",
+    "KubernetesJob",
     "LocalJob",
     "ProcessJob",
     "SlurmJob",
@@ -30,10 +36,14 @@ __all__ = [
 ]
 
 
+_ELSEWHERE = {"Compute": "compute", "Image": "image", "KubernetesJob": "job.kubernetes"}
+
+
 def __getattr__(name: str) -> Any:
-    """Import job classes on first use, so that `import milkweed` stays cheap."""
+    """Import classes on first use, so that `import milkweed` stays cheap."""
     if name in __all__:
-        return getattr(importlib.import_module("milkweed.job"), name)
+        module = _ELSEWHERE.get(name, "job")
+        return getattr(importlib.import_module(f"milkweed.{module}"), name)
     raise AttributeError(f"module 'milkweed' has no attribute {name!r}")
 
 

@@ -45,6 +45,10 @@ class Bell:
             self._rung.set()
             time.sleep(_REST_S)
 
+    def ring(self) -> None:
+        """End a pause of this very program: something that it watches is different."""
+        self._rung.set()
+
     def wait(self, timeout_s: float) -> bool:
         """Pause; True when the bell ended the pause."""
         rung = self._rung.wait(timeout_s)

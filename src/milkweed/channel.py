@@ -13,6 +13,7 @@ import socket
 import ssl
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
@@ -150,11 +151,19 @@ def open_unix(path: str, timeout_s: float) -> Plain:
     return Plain(made)
 
 
-def open_tls(host: str, port: int, folder: str, timeout_s: float) -> Secure:
+def open_tls(
+    host: str,
+    port: int,
+    folder: str,
+    timeout_s: float,
+    *,
+    dial: Callable[[], socket.socket] | None = None,
+) -> Secure:
     """Connect to a port of another machine and shake hands; SSLError when either side refuses."""
-    made = socket.create_connection((host, port), timeout_s)
+    made = dial() if dial else socket.create_connection((host, port), timeout_s)
     try:
-        tls.keep_alive(made, patience_s=HOST_PATIENCE_S)
+        if made.family != socket.AF_UNIX:  # a tunnel's near end
+            tls.keep_alive(made, patience_s=HOST_PATIENCE_S)
         channel = Secure(made, _context(folder), host)
         made.settimeout(min(timeout_s, HANDSHAKE_TIMEOUT_S))
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import errno
+import socket
 import ssl
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -33,12 +34,15 @@ class Door:
     host: str = ""
     credentials: str = ""
     job: str = ""
+    via: str = ""
+    """Who carries the connection where the machine cannot be dialled: a pod that an API server leads to."""
 
     def __str__(self) -> str:
         if self.path:
             return f"unix://{self.path}"
         host = f"{self.host}@{self.job}" if self.job else self.host
-        return f"tls://{self.machine}:{self.port}/{host}#{self.credentials}"
+        via = f"|{self.via}" if self.via else ""
+        return f"tls://{self.machine}:{self.port}/{host}{via}#{self.credentials}"
 
 
 def parse_door(address: str) -> Door:
@@ -48,16 +52,32 @@ def parse_door(address: str) -> Door:
         return Door(path=rest)
     place, _, credentials = rest.partition("#")
     authority, _, whose = place.partition("/")
+    whose, _, via = whose.partition("|")
     host, _, job = whose.partition("@")
     machine, _, port = authority.rpartition(":")
     if scheme != "tls" or not (machine and port.isdecimal() and host and credentials):
         raise UnreachableError(f"{address!r} is not a control address milkweed knows")
-    return Door(machine=machine, port=int(port), host=host, credentials=credentials, job=job)
+    return Door(
+        machine=machine, port=int(port), host=host, credentials=credentials, job=job, via=via
+    )
 
 
 def _unreachable(door: Door, seen: str) -> UnreachableError:
     where = door.path or f"{door.machine} (host {door.host})"
     return UnreachableError("the hosts' keeper does not answer", seen=f"{where}: {seen}")
+
+
+BY_HOST = "*"
+"""The way to hosts that can be dialled, where they cannot dial back: one of them carries that for the engine."""
+
+
+def _dialler(via: str, port: int) -> Callable[[], socket.socket] | None:
+    """How a machine is dialled that only an API server leads to."""
+    if via in {"", BY_HOST}:
+        return None
+    from .kube.via import dial_via
+
+    return lambda: dial_via(via, port)
 
 
 class Connection:
@@ -88,7 +108,9 @@ class Connection:
         seen = ""
         for port in ports:
             try:
-                self._channel = open_tls(door.machine, port, door.credentials, timeout_s)
+                self._channel = open_tls(
+                    door.machine, port, door.credentials, timeout_s, dial=_dialler(door.via, port)
+                )
                 if self._is_behind(door, timeout_s):
                     return self._channel
                 self._channel.close()
@@ -182,6 +204,8 @@ class Session:
             self._connection.close()
             raise
         self.node: str = status["node"]
+        self.keeper: str = status.get("keeper", "")
+        """Which keeper it is: another one may be behind the same door later."""
         self.labels: list[str] = [host["host"] for host in status["hosts"]]
         # What is there now is heard before anything that changes it.
         for host in status["hosts"]:

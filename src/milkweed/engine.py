@@ -155,14 +155,17 @@ def attach(
     client: str,
     credentials: Mapping[str, str] | None = None,
     listen: str = "localhost",
+    gateway: str = "",
 ) -> dict[str, Hosts]:
     """Connect to every host's worker; returns at once, the engine connects in the background.
 
     `credentials` are the variables that name the certificates to show, where hosts ask for one. `listen` is
-    the address at which hosts reach this client.
+    the address at which hosts reach this client. `gateway` is the address of a host that carries everything
+    for a client which cannot reach the others, nor be reached by them.
     """
     addresses = [host.address for hosts in meshes.values() for host in hosts]
     _use_transport(addresses, credentials or {}, listen)
+    _use_gateway(gateway)
     _be_patient()
     return {name: _attach_mesh(name, hosts, client) for name, hosts in meshes.items()}
 
@@ -200,9 +203,10 @@ def _use_transport(addresses: Sequence[str], credentials: Mapping[str, str], lis
             )
         if credentials:
             _use_credentials(credentials)
-        if not _transports and transport == "tls":
-            # Hosts dial back, to the address that the client's certificate carries.
-            _monarch.enable_transport(f"tls://{f'[{listen}]' if ':' in listen else listen}:0")
+        if not _transports and transport in {"tls", "tcp"}:
+            # Hosts dial back, to the address that the client's certificate carries, if there is one.
+            own = f"[{listen}]" if ":" in listen else listen
+            _monarch.enable_transport(f"{transport}://{own}:0")
             configure(**_NETWORKED)
         _transports[:] = [transport]
 
@@ -226,6 +230,22 @@ def _use_credentials(credentials: Mapping[str, str]) -> None:
         reload_config_from_env()
         _credentials.append(authority)
 
+
+def _use_gateway(gateway: str) -> None:
+    """Have one host carry everything; a process has one gateway for its life, or none."""
+    if _gateways and _gateways != [gateway]:
+        raise AllocationError(
+            "this process already reaches hosts by another way",
+            seen=f"{_gateways[0] or 'directly'}, and these hosts need {gateway or 'no gateway'}",
+            hint="run the other job in a second program",
+        )
+    if gateway and not _gateways:
+        _monarch.attach(gateway)
+    _gateways[:] = [gateway]
+
+
+_gateways: list[str] = []
+"""The gateway of this process, once it is connected; empty for none."""
 
 _credentials: list[bytes] = []
 """The authority whose certificate this process shows, once it shows one."""

@@ -17,7 +17,8 @@ MilkweedError
 ├── AllocationError                  the allocation is not what was asked for
 │   ├── NotAppliedError              there is no allocation yet
 │   ├── AllocationEndedError         it has ended
-│   └── HostFailedError              a host did not start, or was lost
+│   ├── HostFailedError              a host did not start, or was lost
+│   └── StepFailedError              a step of an image failed on a host
 ├── RanksFailedError                 a rank of an SPMD program failed, and took the others with it
 ├── DeadlineError (also TimeoutError)  the deadline passed; nothing was cancelled
 ├── ServiceMissingError              a declared service is not part of this version
@@ -134,6 +135,17 @@ class AllocationEndedError(AllocationError):
 
 class HostFailedError(AllocationError):
     """A host did not start, or was lost."""
+
+
+class StepFailedError(AllocationError):
+    """A step of an image failed on a host; hosts keep what was done before it."""
+
+    host: str = ""
+    """The first host on which it failed."""
+    step: str = ""
+    """The step, as it was written."""
+    exit_code: int = 1
+    """Its exit code; negative for a signal."""
 
 
 class RanksFailedError(MilkweedError):

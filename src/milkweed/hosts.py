@@ -22,6 +22,8 @@ class Host:
     """Where the engine serves, such as `ipc:///…` or `tls://n1:40123`."""
     control: str = ""
     """Where its worker takes orders, such as `unix:///…`."""
+    via: str = ""
+    """By which way it is reached where its address cannot be dialled; empty for directly."""
 
     @property
     def label(self) -> str:

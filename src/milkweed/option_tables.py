@@ -103,11 +103,55 @@ SLURM_OPTIONS: OptionTable = MappingProxyType(
 )
 
 
+KUBERNETES_OPTIONS: OptionTable = MappingProxyType(
+    {
+        "namespace": OptionField("text", "The namespace; else the one of the context."),
+        "context": OptionField("text", "The context of the kubeconfig; else the current one."),
+        "kubeconfig": OptionField("text", "The kubeconfig file; else the one that kubectl uses."),
+        "image": OptionField(
+            "text", "The image of all meshes; it must have Python and the engine."
+        ),
+        "port": OptionField("int", "The first of the 64 ports that hosts listen on.", minimum=1),
+        "meshes": OptionField("data", "What is different for single meshes, by name."),
+        "provision": OptionField(
+            "data",
+            "The operator's endpoint that makes hosts for pods without rights: its address.",
+            client=True,
+        ),
+        "images": OptionField(
+            "data", "What is to be done in the containers of a mesh, by its name.", client=True
+        ),
+        "sync_dirs": OptionField(
+            "texts", "Folders of this machine that hosts get, and import from.", client=True
+        ),
+        "reach": OptionField(
+            "text",
+            "How pods are reached: by their names, or through the API server.",
+            choices=("auto", "direct", "forward"),
+            default="auto",
+            client=True,
+        ),
+        "start_timeout": OptionField(
+            "duration", "How long to wait for the hosts; what was asked for stays.", client=True
+        ),
+        "stream_logs": _STREAM_LOGS,
+        "on_interrupt": OptionField(
+            "text",
+            "What Ctrl-C does with a job whose pods wait.",
+            choices=ON_INTERRUPT,
+            default="ask",
+            client=True,
+        ),
+    }
+)
+
+
 BUILTIN_OPTIONS: Mapping[str, OptionTable] = MappingProxyType(
     {
         "fake": FAKE_OPTIONS,
         "local": LOCAL_OPTIONS,
         "process": PROCESS_OPTIONS,
+        "kubernetes": KUBERNETES_OPTIONS,
         "slurm": SLURM_OPTIONS,
     }
 )

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import enum
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from .spec import JobSpec
 from .status import HostStatus, Liveness, Status
@@ -109,12 +109,32 @@ class Plan:
 
 def diff_specs(before: JobSpec, after: JobSpec) -> tuple[Change, ...]:
     """The fields that define an allocation and differ, in a stable order."""
-    old, new = before.identity(), after.identity()
+    old, new = _leaves(before.identity()), _leaves(after.identity())
     return tuple(
         Change(field=key, before=_hide(key, old.get(key)), after=_hide(key, new.get(key)))
         for key in sorted({*old, *new})
         if json.dumps(old.get(key), sort_keys=True) != json.dumps(new.get(key), sort_keys=True)
     )
+
+
+def _leaves(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings within settings by their own names, so that a small change is shown as one."""
+    found: dict[str, Any] = {}
+    for key, value in fields.items():
+        items = dict(enumerate(value)) if isinstance(value, list) else value  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType] JSON
+        if isinstance(items, Mapping) and items and _is_nested(value):
+            inner = cast("Mapping[Any, Any]", items)
+            found |= _leaves({f"{key}.{name}": each for name, each in inner.items()})
+        else:
+            found[key] = value
+    return found
+
+
+def _is_nested(value: Any) -> bool:
+    """Whether it has parts with names; a list of words is one thing."""
+    if isinstance(value, Mapping):
+        return True
+    return any(isinstance(each, Mapping) for each in cast("list[Any]", value))
 
 
 def _hide(key: str, value: Any) -> Any:

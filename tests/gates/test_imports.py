@@ -20,8 +20,11 @@ HEAVY = {"monarch", "pydantic", "ruamel", "cryptography"}
 # Names people program against. One that goes away breaks them, so taking one out is a decision.
 PUBLIC = {
     "milkweed": [
+        "Compute",
+        "Image",
         "JobState",
         "JobTrait",
+        "KubernetesJob",
         "LocalJob",
         "ProcessJob",
         "SlurmJob",
@@ -51,7 +54,7 @@ ONLY_IN = {
     "monarch": ["milkweed/engine.py", "milkweed/worker/serve.py", "milkweed/actor.py"],
     "pydantic": ["milkweed/cli", "milkweed/jobfile"],
     "rich": ["milkweed/cli"],
-    "ruamel": ["milkweed/jobfile"],
+    "ruamel": ["milkweed/jobfile", "milkweed/kube"],
     "typer": ["milkweed/cli"],
 }
 

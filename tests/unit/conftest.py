@@ -1,15 +1,19 @@
-"""What unit tests of several files share: a Slurm that does what it is told, on PATH."""
+"""What unit tests of several files share: a Slurm that does what it is told, and a cluster in memory."""
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from milkweed.backends import credentials
+from milkweed.backends.kubernetes import attaching, cluster as watches
 from milkweed.backends.slurm import commands
 from milkweed.testing import FakeClock
+from unit.kubernetes_jobs import Space
 from unit.slurm_fake import FakeSlurm
 
 
@@ -34,3 +38,18 @@ def cluster(slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch) -> FakeSlurm:
     slurm.then("sbatch", '[ "$1" = --version ] && exec echo "slurm-wlm 22.05.8"')
     monkeypatch.setattr(time, "sleep", lambda _seconds: None)
     return slurm
+
+
+@pytest.fixture
+def space(monkeypatch: pytest.MonkeyPatch) -> Iterator[Space]:
+    """A Kubernetes cluster with nothing in it, which is the one of this context."""
+    made = Space()
+    package = attaching.__name__.rpartition(".")[0]
+    for name in [each for each in sys.modules if each.startswith(package)]:
+        if hasattr(sys.modules[name], "api_of"):
+            monkeypatch.setattr(sys.modules[name], "api_of", made.reach)
+    monkeypatch.setattr(credentials, "_own", [])
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    yield made
+    for key in list(watches._watches):
+        watches._watches.pop(key).stop()

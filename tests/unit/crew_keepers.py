@@ -11,7 +11,8 @@ from typing import Any, cast
 from milkweed import pki
 from milkweed.backends.base import Capabilities
 from milkweed.spec import JobSpec, make_meshes
-from milkweed.spmd.crew import Crew, Target
+from milkweed.spmd.crew import Crew
+from milkweed.spmd.target import Target
 from milkweed.status import HostState, HostStatus, Liveness, Status
 from milkweed.testing import FakeClock
 from milkweed.worker import wire

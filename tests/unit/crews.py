@@ -9,19 +9,22 @@ import itertools
 import queue
 import signal
 from collections.abc import Callable, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from milkweed import registry
+from milkweed.backends.base import Capabilities
 from milkweed.events import Events
 from milkweed.spec import JobSpec, make_meshes
 from milkweed.spmd import run as run_module
 from milkweed.spmd.attempt import Attempt, Outcome, Settings
 from milkweed.spmd.console import Console, EventLog
-from milkweed.spmd.crew import Interrupted, Target
+from milkweed.spmd.crew import Interrupted
 from milkweed.spmd.launch import Launch, parse
 from milkweed.spmd.layout import PREFIX
+from milkweed.spmd.target import Target
 from milkweed.testing import FakeClock
 from unit.slurm_fake import APPLY_ID
 
@@ -86,7 +89,7 @@ class FakeCrew:
         spec = JobSpec(
             name="demo", backend="fake", meshes=make_meshes({"w": declared or len(labels) or 1})
         )
-        backend: Any = None
+        backend: Any = SimpleNamespace(capabilities=Capabilities())
         self.target = Target(backend=backend, handle={}, spec=spec, mesh="w")
         self.clock = clock
         self.inbox = Inbox(clock)

@@ -26,8 +26,15 @@ def commands() -> list[str]:
     return re.findall(r"^  (\w+)  +\w", help_of().partition("Commands:")[2], re.MULTILINE)
 
 
+def helps(command: str) -> str:
+    """The help of a command, and of those below it."""
+    own = help_of(command)
+    below = re.findall(r"^  (\w+)  +\w", own.partition("Commands:")[2], re.MULTILINE)
+    return "".join([own, *(help_of(command, word) for word in below)])
+
+
 def options(command: str) -> set[str]:
-    return set(re.findall(r"^ +(?:-\w, )?(--[a-z-]+)", help_of(command), re.MULTILINE)) - {"--help"}
+    return set(re.findall(r"^ +(?:-\w, )?(--[a-z-]+)", helps(command), re.MULTILINE)) - {"--help"}
 
 
 def test_every_command_has_a_section() -> None:

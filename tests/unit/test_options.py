@@ -293,6 +293,10 @@ def test_builtin_tables() -> None:
     """The backends that come with milkweed declare exactly these keys."""
     assert {name: sorted(table) for name, table in BUILTIN_OPTIONS.items()} == {
         "fake": [],
+        "kubernetes": [
+            *("context", "image", "images", "kubeconfig", "meshes", "namespace", "on_interrupt"),
+            *("port", "provision", "reach", "start_timeout", "stream_logs", "sync_dirs"),
+        ],
         "local": ["stream_logs"],
         "process": ["log_dir", "python_exe", "start_timeout", "stream_logs", "transport"],
         "slurm": [

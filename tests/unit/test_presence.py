@@ -161,7 +161,7 @@ def test_a_session_that_ended_is_heard_and_dropped(
     heard.wait_for("closed", 1)
     presence.drop(old)
     assert len(presence.sessions) == 2
-    assert presence.rejoin(old) is True
+    assert presence.rejoin(old) is not None
     assert len(presence.sessions) == 3
     presence.drop(old)
     assert len(presence.sessions) == 3
@@ -194,7 +194,7 @@ def test_a_host_that_is_gone_cannot_be_joined_again(
     keepers[0].close()
     heard.wait_for("closed", 1)
     presence.drop(old)
-    assert presence.rejoin(old) is False
+    assert presence.rejoin(old) is None
     assert presence.sessions == []
     old.close()
 

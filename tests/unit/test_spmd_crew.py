@@ -19,7 +19,8 @@ from milkweed.errors import (
     UnsupportedError,
 )
 from milkweed.spec import JobSpec, make_meshes
-from milkweed.spmd.crew import LOST_PATIENCE_S, Crew, Interrupted, Target, choose_mesh
+from milkweed.spmd.crew import LOST_PATIENCE_S, Crew, Interrupted
+from milkweed.spmd.target import Target, choose_mesh
 from milkweed.testing import FakeClock, FakeScheduler
 from unit.crew_keepers import ENDED, PENDING, RUNNING, UNKNOWN, World, until
 from unit.keepers import host

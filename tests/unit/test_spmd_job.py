@@ -22,7 +22,7 @@ from milkweed.job import job_loads
 from milkweed.job.load import SpecJob
 from milkweed.job.programs import Program
 from milkweed.job.spmd import SPMDJob, serve
-from milkweed.spmd import crew as crew_module, run as run_module
+from milkweed.spmd import run as run_module, target as target_module
 from milkweed.spmd.arguments import render_help
 from milkweed.testing import FakeScheduler
 from unit.jobs import PATH, make_spec, recorded
@@ -53,7 +53,7 @@ class Runs:
 def runs(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Runs:
     made = Runs()
     monkeypatch.setattr(run_module, "run", made)
-    monkeypatch.setattr(crew_module, "check_backend", lambda _backend: None)
+    monkeypatch.setattr(target_module, "check_backend", lambda _backend: None)
     return made
 
 

@@ -68,7 +68,7 @@ def test_a_scheduler_that_is_not_there_is_refused(scheduler: Any) -> None:
         choose(scheduler)
     error = caught.value
     assert error.what == f"scheduler: there is none called {scheduler!r}"
-    assert error.hint.startswith("known: fake, local, local_cwd, process, slurm\n")
+    assert error.hint.startswith("known: fake, kubernetes, local, local_cwd, process, slurm\n")
     assert "entry points of the group milkweed.backends" in error.hint
 
 
@@ -138,6 +138,11 @@ def test_milkweeds_settings_of_slurm_are_taken() -> None:
         ("local_cwd", {"partition": "x"}, "local_cwd has no such setting", "known: "),
         ("kubernetes", {"efa_device_count": 0}, "efa_device_count: 0 cannot be", "devices"),
         ("kubernetes", {"reserved_memmb": 0}, "reserved_memmb: 0 cannot be", "less"),
+        ("kubernetes", {"queue": "q"}, "queue: 'q' cannot be", "pod_template"),
+        ("kubernetes", {"service_account": "me"}, "service_account: 'me'", "pod_template"),
+        ("kubernetes", {"priority_class": "p"}, "priority_class: 'p'", "pod_template"),
+        ("kubernetes", {"image_repo": "r"}, "image_repo: 'r'", "no images"),
+        ("kubernetes", {"new": 1}, "kubernetes has no such setting", "known: "),
         ("slurm", ["partition"], "scheduler_cfg: ['partition'] is not a mapping", "partition"),
     ],
 )
@@ -159,9 +164,9 @@ def test_folders_of_logs_are_absolute(monkeypatch: pytest.MonkeyPatch, tmp_path:
 
 
 def test_settings_of_kubernetes_keep_their_names() -> None:
-    """What the backend may know is passed on; what only torchx knows is told about."""
-    cfg = {"namespace": "ml", "queue": "q", "service_account": "me", "image_repo": "r", "new": 1}
-    torchx = {"validate_spec": False, "quiet": False, "reserved_millicpu": 100}
+    """What the backend knows is passed on; what only torchx knows is told about."""
+    cfg = {"namespace": "ml", "image": "i", "context": "c"}
+    torchx = {"validate_spec": False, "quiet": False, "reserved_millicpu": 100, "queue": None}
     chosen = choose("kubernetes", {**cfg, **torchx})
     assert chosen.options == cfg
     assert chosen.notes == ("scheduler_cfg.validate_spec: has no effect",)

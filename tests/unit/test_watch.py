@@ -107,6 +107,22 @@ def test_a_host_that_answers_again_is_not_lost(world: World) -> None:
     assert not world.watch.is_troubled()
 
 
+def test_another_keeper_behind_the_same_door(
+    world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A pod was replaced: what ran there is gone, so the host is lost to this client, and that is told."""
+    session = FakeSession()
+    world.ready(session)
+    world.back_at_s = world.clock.now_s + 2.0
+    world.keeper = "second"
+    world.backend.words = "OOMKilled"
+    world.hear(session, ev="closed")
+    assert (world.watch.lost, world.watch.over) == ({"w/0": "OOMKilled"}, None)
+    assert world.told == [("host replaced", "w/0")]
+    assert "w/0 was lost, and there is another in its place: OOMKilled" in capsys.readouterr().err
+    assert world.gave_up
+
+
 def test_a_host_that_stays_silent_is_lost(world: World, capsys: pytest.CaptureFixture[str]) -> None:
     """After a few seconds, with its machine's name, Slurm's word on it and the end of its log."""
     session = FakeSession()

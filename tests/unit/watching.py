@@ -59,7 +59,7 @@ class FakeSession:
         self.node = node
         self.address = f"unix:///{node}"
         self.left = False
-        self.left = False
+        self.keeper = "first"
 
 
 @dataclass
@@ -76,10 +76,15 @@ class World:
     back_at_s: float = float("inf")
     """From when on a host answers again."""
 
-    def rejoin(self, _session: Session) -> bool:
+    keeper: str = "first"
+    """Which keeper is behind the door then."""
+
+    def rejoin(self, session: Session) -> Session | None:
         """Try a session again."""
         self.rejoined.append(self.clock.now_s)
-        return self.clock.now_s >= self.back_at_s
+        again = FakeSession(*session.labels)
+        again.keeper = self.keeper
+        return cast("Session", again) if self.clock.now_s >= self.back_at_s else None
 
     def hear(self, session: FakeSession, **message: Any) -> None:
         """Let a session say something."""

@@ -30,6 +30,8 @@ class Capabilities:
     """It can run the client inside the allocation."""
     machine_bound: bool = False
     """Its allocations are processes of this machine, so a record made elsewhere is foreign."""
+    shares_files: bool = True
+    """Its hosts may have this machine's folders; else they have what was sent to them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,6 +176,19 @@ class Explains(Protocol):
 
     def explain(self, handle: Handle, host: str) -> HostStatus:
         """The scheduler's own words about it and the last lines of its log; FAILED only when that is certain."""
+        ...
+
+
+@runtime_checkable
+class Adopts(Protocol):
+    """A backend some of whose hosts were made by others, so that they have no keeper."""
+
+    def adopted_labels(self, handle: Handle) -> Sequence[str]:
+        """Which hosts these are."""
+        ...
+
+    def adopted(self, handle: Handle) -> Sequence[Host]:
+        """These hosts, with their addresses; UnreachableError as long as one of them does not serve."""
         ...
 
 

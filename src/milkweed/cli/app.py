@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from .commands import about, doctor, execute, kill, logs, looking, planning, run, torchrun
+from .commands import about, doctor, execute, kill, logs, looking, operator, planning, run, torchrun
 from .edge import Commands
 from .plain import PlainCommand
 
@@ -53,3 +53,4 @@ app.command("kill", cls=PlainCommand)(kill.kill)
 app.command("doctor", cls=PlainCommand)(doctor.doctor)
 app.command("schema", cls=PlainCommand)(about.schema)
 app.command("version", cls=PlainCommand)(about.version)
+app.add_typer(operator.app, name="operator")

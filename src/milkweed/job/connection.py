@@ -14,9 +14,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..backends.base import Admits, Backend, Connects, Controls, Handle
+from ..backends.base import Admits, Adopts, Backend, Connects, Controls, Glances, Handle
 from ..bell import bell, route_to
-from ..control import Door, parse_door
+from ..control import BY_HOST, Door, parse_door
 from ..errors import AllocationEndedError, DeadlineError, HostFailedError, UnreachableError
 from ..events import Events
 from ..hosts import Host, cut_hosts
@@ -24,6 +24,7 @@ from ..spec import JobSpec
 from ..status import HostState, Liveness, Status
 from ..units import render_duration
 from ..worker.wire import engine_environment
+from .preparing import prepare_hosts
 from .presence import Presence
 from .progress import Progress
 from .terminal import Terminal
@@ -80,6 +81,8 @@ class Connection:
         while True:
             self._wait_running(deadline_s)
             if self._join_keepers(deadline_s):
+                doors = [session.address for session in self._presence.sessions]
+                prepare_hosts(self._spec, doors, deadline_s=deadline_s, clock=self._clock)
                 _open.add(self)
                 return
 
@@ -96,7 +99,9 @@ class Connection:
         cut = cut_hosts(self._spec.sizes, hosts)
         folder, listen = self._credentials(hosts)
         shown = engine_environment(folder) if folder else {}
-        self.meshes = engine.attach(cut, client=self.client, credentials=shown, listen=listen)
+        self.meshes = engine.attach(
+            cut, client=self.client, credentials=shown, listen=listen, gateway=_gateway(hosts[0])
+        )
         engine.forgive_faults(self._watch.is_troubled)
         return self.meshes
 
@@ -104,14 +109,14 @@ class Connection:
         """What this client shows to hosts that ask for a certificate, and where they reach it."""
         door = parse_door(hosts[0].control) if hosts[0].control else Door()
         if door.credentials:
-            return door.credentials, route_to(door.machine)
+            return door.credentials, "localhost" if door.via else route_to(door.machine)
         if folder := self._handle.get("credentials", ""):
             from ..access import check_access
             from ..pki import Credentials
 
             # Tried here: where orders are taken over TLS, that has been done by now.
             check_access(Credentials.of_folder(Path(folder)), hosts[0].address)
-        return folder, "localhost"
+        return folder, _listen_for(hosts[0])
 
     # Waiting
 
@@ -135,6 +140,9 @@ class Connection:
             raise AllocationEndedError(
                 f"the allocation of job {self._spec.name!r} has ended", seen=status.reason
             )
+        if isinstance(self._backend, Glances) and status.failed_hosts:
+            first = status.failed_hosts[0]
+            raise HostFailedError(f"host {first.host} did not start", seen=first.reason)
         return status
 
     def _join_keepers(self, deadline_s: float | None) -> bool:
@@ -147,7 +155,7 @@ class Connection:
         progress = Progress(f"starting hosts of job {self._spec.name!r}", clock=self._clock)
         limit_s = deadline_s or self._clock() + START_TIMEOUT_S
         addresses = self._look_for_keepers()
-        pause_s, asked_s = FIRST_POLL_S, self._clock()
+        pause_s, asked_s, why = FIRST_POLL_S, self._clock(), ""
         thorough = True
         while (missing := self._presence.join(addresses, thorough=thorough)) or not self._has_all():
             thorough = self._clock() - asked_s >= ASK_EVERY_S
@@ -158,7 +166,7 @@ class Connection:
                     self._presence.close(0)
                     self._watch.seen.clear()
                     return False
-                self._raise_explained(missing)
+                why = self._raise_explained(missing)
                 if isinstance(self._backend, Admits):
                     hosts = [parse_door(address).host for address in missing]
                     self._backend.admit(self._handle, hosts)
@@ -167,6 +175,7 @@ class Connection:
                 if len(addresses) < self._spec.host_count:  # some still wait in the queue like any
                     limit_s = deadline_s or self._clock() + START_TIMEOUT_S
             seen = next(iter(missing.values()), "the scheduler has not given all hosts yet")
+            seen = f"{seen}; {why}" if why and missing else seen
             _check_deadline(self._clock(), limit_s, progress, seen)
             self._pause(pause_s, limit_s)
             pause_s = min(pause_s * 1.5, 0.5)
@@ -183,19 +192,28 @@ class Connection:
     def _has_all(self) -> bool:
         """Whether every declared host has a keeper that we know; where hosts are not kept, there is none."""
         labels = {label for session in self._presence.sessions for label in session.labels}
+        labels.update(self._adopted_labels())
         return isinstance(self._backend, Connects) or labels.issuperset(self._spec.labels)
 
-    def _raise_explained(self, missing: Mapping[str, str]) -> None:
-        """The scheduler may know already that a host will never answer."""
+    def _adopted_labels(self) -> Sequence[str]:
+        if not isinstance(self._backend, Adopts):
+            return ()
+        return self._backend.adopted_labels(self._handle)
+
+    def _raise_explained(self, missing: Mapping[str, str]) -> str:
+        """The scheduler may know already that a host will never answer; else what it says of the first."""
+        words: list[str] = []
         for address in list(missing)[:EXPLAIN_AT_ONCE]:
             status = explain(self._backend, self._handle, parse_door(address).host)
             if status.state is HostState.FAILED:
                 raise HostFailedError(f"host {status.host} did not start", seen=status.reason)
+            words.append(f"{status.host}: {status.reason}")
+        return next(iter(words), "")
 
     def _wait_ready(self, deadline_s: float | None) -> Sequence[Host]:
         """Wait until every host's worker serves; the first that fails ends the wait at once."""
         watch = self._watch
-        if not self._presence.sessions and not watch.seen:
+        if not self._presence.sessions and not watch.seen and not self._adopted_labels():
             return self._backend.hosts(self._handle)
         progress = Progress(f"starting hosts of job {self._spec.name!r}", clock=self._clock)
         limit_s = deadline_s or self._clock() + START_TIMEOUT_S
@@ -206,7 +224,22 @@ class Connection:
                 progress.see(f"{ready} of {len(watch.seen)} are ready")
                 _check_deadline(self._clock(), limit_s, progress, "some hosts are still starting")
                 watch.changed.wait(0.5)
-        return self._hosts()
+        return [*self._hosts(), *self._wait_adopted(limit_s)]
+
+    def _wait_adopted(self, limit_s: float) -> Sequence[Host]:
+        """Hosts that others made must serve, too; the engine would wait a minute for one that does not."""
+        if not isinstance(self._backend, Adopts) or not self._adopted_labels():
+            return ()
+        progress = Progress(f"waiting for hosts of job {self._spec.name!r}", clock=self._clock)
+        while True:
+            try:
+                return self._backend.adopted(self._handle)
+            except UnreachableError as error:
+                words = f"{error.what}: {error.seen}"
+            progress.see(words)
+            _check_deadline(self._clock(), limit_s, progress, words)
+            self._look()
+            self._pause(0.2, limit_s)
 
     def _hosts(self) -> list[Host]:
         """The hosts as their keepers described them."""
@@ -279,6 +312,27 @@ def _make_host(seen: Mapping[str, Any], node: str, control: str) -> Host:
     mesh, _, rank = seen["host"].rpartition("/")
     name = node or seen["host"]
     return Host(name=name, mesh=mesh, rank=int(rank), address=seen["address"], control=control)
+
+
+def _listen_for(host: Host) -> str:
+    """Where a host reaches this client: nowhere else than here, unless it is on another machine."""
+    scheme, _, rest = host.address.partition("://")
+    machine = rest.rpartition(":")[0].strip("[]")
+    return route_to(machine) if scheme.endswith("tcp") and not host.via else "localhost"
+
+
+def _gateway(host: Host) -> str:
+    """Through which host the others are reached, where a client cannot dial them; the engine does the rest."""
+    via = parse_door(host.control).via if host.control else host.via
+    if not via:
+        return ""
+    if via == BY_HOST:
+        return host.address
+    from ..kube.via import forward_via
+
+    base, _, port = host.address.rpartition(":")
+    scheme = base.partition("://")[0].rpartition("@")[2]
+    return f"{scheme}://localhost:{forward_via(via, int(port))}"
 
 
 def _check_deadline(now_s: float, deadline_s: float | None, progress: Progress, seen: str) -> None:

@@ -56,7 +56,7 @@ class Presence:
             return error.seen or error.what
         return None
 
-    def _open(self, address: str, *, thorough: bool) -> None:
+    def _open(self, address: str, *, thorough: bool) -> Session:
         session = Session(
             address,
             client=self._client,
@@ -68,10 +68,14 @@ class Presence:
         with self._lock:
             self._sessions[address] = session
         session.start()
+        return session
 
-    def rejoin(self, session: Session) -> bool:
+    def rejoin(self, session: Session) -> Session | None:
         """Try once to open a session again that broke; whoever it is has not been told yet."""
-        return self._try(session.address) is None
+        try:
+            return self._open(session.address, thorough=True)
+        except (UnreachableError, DeadlineError):
+            return None
 
     def drop(self, session: Session) -> None:
         """Forget a session that has ended."""

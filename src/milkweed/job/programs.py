@@ -49,7 +49,7 @@ class Program:
 
     def check(self, backend: Backend, spec: JobSpec) -> None:
         """Say what is wrong with it before hosts are asked for."""
-        from ..spmd.crew import check_backend, check_size, choose_mesh
+        from ..spmd.target import check_backend, check_size, choose_mesh
 
         launch = self.parse()
         check_backend(backend)
@@ -57,8 +57,8 @@ class Program:
 
     def run(self, backend: Backend, held: Held, *, cwd: str | None = None) -> None:
         """Run it to its end on hosts that were asked for; `cwd` is another folder than its own."""
-        from ..spmd.crew import Target, choose_mesh
         from ..spmd.run import run
+        from ..spmd.target import Target, choose_mesh
 
         launch = self.parse()
         record = held.record

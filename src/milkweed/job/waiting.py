@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from ..backends.base import Admits, Backend, Glances
+from ..backends.base import Admits, Backend, Controls, Glances
 from ..bell import bell
+from ..control import parse_door
 from ..errors import (
     AllocationEndedError,
     DeadlineError,
@@ -17,8 +19,10 @@ from ..errors import (
     SpecError,
     UnreachableError,
 )
+from ..image import is_prepared
 from ..state import Record
 from ..status import HostState, Liveness, Status
+from .preparing import prepare_hosts
 from .progress import Progress
 
 _T = TypeVar("_T")
@@ -64,7 +68,18 @@ def look(backend: Backend, record: Record, ask: Callable[[], Status]) -> Status:
     silent = [host.host for host in status.hosts if host.state is HostState.STARTING]
     if silent and isinstance(backend, Admits):
         backend.admit(record.handle or {}, silent)
+    if silent and isinstance(backend, Controls):
+        _prepare(backend, record, silent)
     return status
+
+
+def _prepare(backend: Controls, record: Record, silent: Sequence[str]) -> None:
+    """Hosts may wait for what their image says, and their folders; one that does not answer yet is tried later."""
+    if not any(is_prepared(record.spec.client, mesh) for mesh in record.spec.sizes):
+        return
+    with contextlib.suppress(UnreachableError):
+        doors = backend.controls(record.handle or {})
+        prepare_hosts(record.spec, [door for door in doors if parse_door(door).host in silent])
 
 
 def insist(

@@ -47,7 +47,7 @@ class Watch:
     handle: Handle
     events: Events
     terminal: Terminal | None
-    rejoin: Callable[[Session], bool] = lambda _session: False
+    rejoin: Callable[[Session], Session | None] = lambda _session: None
     drop: Callable[[Session], None] = lambda _session: None
     pause: Callable[[float], object] = lambda _seconds: None
     clock: Callable[[], float] = lambda: 0.0
@@ -128,13 +128,26 @@ class Watch:
         """Is it over, is the host there after all, or is it lost?"""
         until_s = self.clock() + BROKEN_S
         while self.over is None and not self._is_over(ending):
-            if not ending and self.rejoin(session):
-                self.events.add("reconnected", host=", ".join(session.labels))
+            if not ending and (again := self.rejoin(session)):
+                self._saw_again(session, again)
                 return
             if self.clock() >= until_s:
                 self._lose(session, ending)
                 return
             self.pause(_RETRY_S)
+
+    def _saw_again(self, before: Session, after: Session) -> None:
+        """A host is there again: the same, or one that took its place and knows nothing of this client."""
+        if after.keeper == before.keeper:
+            self.events.add("reconnected", host=", ".join(before.labels))
+            return
+        for label in before.labels:
+            known = explain(self.backend, self.handle, label)
+            reason = known.reason or "its keeper was started anew"
+            self.lost[label] = reason
+            self.events.add("host replaced", host=label, detail=reason)
+            say(f"host {label} was lost, and there is another in its place: {reason}")
+        give_up()
 
     def settle(self) -> None:
         """Wait until it is known what became of every host whose connection broke."""

@@ -8,28 +8,25 @@ import queue
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ..backends.base import Admits, Backend, Connects, Controls, Handle
+from ..backends.base import Admits, Controls
 from ..bell import bell
 from ..control import Session, parse_door
 from ..errors import (
     AllocationEndedError,
     DeadlineError,
     HostFailedError,
-    SpecError,
     UnreachableError,
-    UnsupportedError,
 )
-from ..hosts import natural_key
+from ..job.preparing import prepare_hosts
 from ..job.presence import Presence
 from ..job.progress import Progress
 from ..job.watch import explain, glance
-from ..spec import JobSpec, suggest
 from ..status import HostState, Liveness, Status
 from ..units import render_duration
+from .target import Target, check_backend, check_kept
 
 Message = Mapping[str, Any]
 REJOIN_S = 25.0
@@ -40,62 +37,6 @@ POLL_S = 0.02
 SLOWEST_POLL_S = 2.0
 LOST_PATIENCE_S = 10.0
 """How long a host that was lost before the program began may take to be back."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
-    """The allocation that a program runs on."""
-
-    backend: Backend
-    handle: Handle
-    spec: JobSpec
-    mesh: str
-
-    @property
-    def labels(self) -> list[str]:
-        """The mesh's hosts as they were asked for, in order."""
-        return self.pick(self.spec.labels)
-
-    def pick(self, labels: Iterable[str]) -> list[str]:
-        """Those of the hosts that belong to the mesh, in order."""
-        return sorted((label for label in labels if self.has(label)), key=natural_key)
-
-    def has(self, label: str) -> bool:
-        """Whether a host belongs to the mesh."""
-        return label.rpartition("/")[0] == self.mesh
-
-
-def choose_mesh(spec: JobSpec, word: str | None) -> str:
-    """The mesh that a person named, or the only one."""
-    names = [mesh.name for mesh in spec.meshes]
-    if word is not None and word not in names:
-        raise SpecError(f"job {spec.name!r} has no mesh {word!r}", hint=suggest(word, names))
-    if word is None and len(names) > 1:
-        raise SpecError(
-            f"job {spec.name!r} has several meshes, and none was named",
-            seen=", ".join(names),
-            hint=f"say which: --mesh {names[0]}",
-        )
-    return word or names[0]
-
-
-def check_backend(backend: Backend) -> None:
-    """Ranks are started by keepers, and not all hosts have one."""
-    if not isinstance(backend, Controls) or isinstance(backend, Connects):
-        raise UnsupportedError(
-            f"{backend.name} hosts cannot run torchrun programs",
-            hint="ProcessJob gives hosts on this machine that can",
-        )
-
-
-def check_size(spec: JobSpec, mesh: str, least: int) -> None:
-    """More hosts than there are can never come, unless somebody else makes the job larger."""
-    hosts = spec.sizes[mesh]
-    if least > hosts:
-        raise SpecError(
-            f"--nnodes asks for {least} hosts, and mesh {mesh!r} has {hosts}",
-            hint=f"say --nnodes {hosts}, or give the mesh more hosts",
-        )
 
 
 class Crew:
@@ -110,6 +51,7 @@ class Crew:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         check_backend(target.backend)
+        check_kept(target)
         self.target = target
         self.client = uuid.uuid4().hex
         self.inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
@@ -118,6 +60,7 @@ class Crew:
         self._orders: dict[str, list[Message]] = {}
         self._addresses: dict[str, str] = {}
         self._broken: set[str] = set()
+        self._prepared: set[str] = set()
         self._saying = threading.RLock()
         """Held while orders are given, so that none overtakes another that is said again."""
         self._show = show
@@ -280,7 +223,14 @@ class Crew:
                 ]
                 missing = self._presence.join(doors)
                 self._let_in([parse_door(address).host for address in missing])
+                self._prepare([address for address in doors if address not in missing])
         return status
+
+    def _prepare(self, doors: Sequence[str]) -> None:
+        """Bring hosts that are new to what their image says, and their folders."""
+        new = [address for address in doors if address not in self._prepared]
+        prepare_hosts(self.target.spec, new, clock=self._clock)
+        self._prepared.update(new)
 
     def _let_in(self, hosts: Sequence[str]) -> None:
         """Hosts that do not answer may wait to be let in, or be lost for good."""

@@ -12,12 +12,14 @@ from typing import Any
 
 from ..errors import HostFailedError, RanksFailedError
 from ..events import Events
+from ..job.preparing import find_sent
 from .attempt import Attempt, Ending, Outcome, Settings
 from .console import Console, EventLog, say
-from .crew import Crew, Interrupted, Target, check_size
+from .crew import Crew, Interrupted
 from .launch import Launch
 from .layout import PREFIX, PREFIX_ENV, make_prefix, passed_on
 from .report import copy_error, describe_end, make_report
+from .target import Target, check_size
 
 ERROR_FILE_ENV = "TORCHELASTIC_ERROR_FILE"
 JOIN_TIMEOUT_S = 600.0
@@ -44,7 +46,7 @@ def run(
         launch=launch,
         wrapper=wrapper,
         env={**passed_on(os.environ), **(env or {}), **launch.env},
-        cwd=cwd or os.getcwd(),
+        cwd=cwd or _choose_folder(target),
         template=template,
         token=uuid.uuid4().hex[:8],
     )
@@ -59,6 +61,13 @@ def run(
         _raise_interrupt(stop.name)
     finally:
         crew.close()
+
+
+def _choose_folder(target: Target) -> str:
+    """Where ranks run: here, where hosts have this folder, or where it was sent to; else where hosts are."""
+    if target.backend.capabilities.shares_files:
+        return os.getcwd()
+    return find_sent(target.spec.client.get("sync_dirs") or (), os.getcwd())
 
 
 def _tell_size(target: Target, launch: Launch) -> None:

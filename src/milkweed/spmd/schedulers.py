@@ -85,11 +85,15 @@ _SLURM = _Dialect(
         "image_repo": (None, "milkweed makes no images"),
     },
 )
+_IN_TEMPLATE = 'say it in a template of pods: {"meshes": {"<role>": {"pod_template": {…}}}}'
 _KUBERNETES = _Dialect(
     backend="kubernetes",
-    kept=("namespace", "queue", "service_account", "priority_class", "image_repo"),
     idle={"quiet": False, "validate_spec": True},
     refused={
+        "queue": (None, _IN_TEMPLATE),
+        "service_account": (None, _IN_TEMPLATE),
+        "priority_class": (None, _IN_TEMPLATE),
+        "image_repo": (None, "milkweed makes no images"),
         "reserved_millicpu": (100, "ask for as much less in the role's resource"),
         "reserved_memmb": (1024, "ask for as much less in the role's resource"),
         "efa_device_count": (None, "milkweed cannot ask for devices yet"),

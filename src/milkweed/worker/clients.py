@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 from collections.abc import Mapping
 from typing import Any
@@ -22,6 +23,8 @@ class Client:
         self.name = ""
         self.owner = False
         self.wants_output = False
+        self.line = b""
+        """What it said last, as it came: handed on without being written anew."""
         self._dropped = 0
 
     def send(self, message: Mapping[str, Any]) -> None:
@@ -29,7 +32,7 @@ class Client:
         transport = self._writer.transport
         if transport.is_closing():
             return
-        if message.get("ev") == "out":
+        if message.get("ev") in {"out", "step-out"}:
             if transport.get_write_buffer_size() > MAX_BACKLOG_BYTES:
                 self._dropped += len(message["lines"])
                 return
@@ -51,6 +54,21 @@ class Client:
         with contextlib.suppress(OSError, asyncio.TimeoutError):
             self._writer.close()
             await asyncio.wait_for(self._writer.wait_closed(), 1.0)
+
+
+class Stream:
+    """A sink that sends bytes to a client as they are."""
+
+    def __init__(self, client: Client, number: int, stream: str) -> None:
+        self._client = client
+        self._head = {"ev": "exec-out", "id": number, "stream": stream}
+
+    def feed(self, data: bytes) -> None:
+        """Send what came."""
+        self._client.send({**self._head, "data": base64.b64encode(data).decode()})
+
+    def end(self) -> None:
+        """Nothing is kept back, so nothing is left."""
 
 
 class Clients:

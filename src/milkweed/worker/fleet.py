@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import contextlib
 import os
 import signal
@@ -14,8 +13,8 @@ from typing import Any
 
 from . import children, serve, wire
 from .children import Child, HostLog, Lines, Output, describe_exit
-from .clients import Client
-from .procs import Launcher, read_launcher
+from .clients import Client, Stream
+from .procs import Launcher, read_launcher, renew
 
 STOP_GRACE_S = 2.0
 STOP_RACE_S = 0.1
@@ -32,6 +31,8 @@ class HostEntry:
         self.address = ""
         self.reason = ""
         self.exit_code: int | None = None
+        self.born_with: tuple[dict[str, str], str] = ({}, "")
+        """The environment and the folder in which its server was started."""
         self.log = HostLog(config["log"])
 
     def snapshot(self) -> dict[str, Any]:
@@ -52,7 +53,10 @@ class Fleet:
     def __init__(self, run: Path, start: Mapping[str, Any], tell: Tell) -> None:
         self._run = run
         self._tell = tell
-        self._cwd = start["cwd"]
+        self.cwd: str = start["cwd"]
+        """The folder that everything starts in, unless it is told another."""
+        self.image_env: dict[str, str] = {}
+        """What an image's steps have set."""
         self._hosts = {entry.label: entry for entry in map(HostEntry, start["hosts"])}
         self._children: dict[int, Child] = {}
         self._outputs: list[Output] = []
@@ -68,9 +72,14 @@ class Fleet:
         return self._hosts.get(label)
 
     @property
-    def cwd(self) -> str:
-        """The folder that everything starts in, unless it is told another."""
-        return self._cwd
+    def labels(self) -> list[str]:
+        """The names of all hosts."""
+        return list(self._hosts)
+
+    def log(self, lines: list[str]) -> None:
+        """Write into the logs of all hosts."""
+        for entry in self._hosts.values():
+            entry.log.write("", lines)
 
     def read_log(self, label: str, offset: int) -> bytes:
         """A piece of a host's log from an offset on."""
@@ -89,15 +98,22 @@ class Fleet:
 
     # Hosts
 
+    def hold(self, reason: str) -> None:
+        """Say why hosts are not started yet."""
+        for entry in self._hosts.values():
+            entry.reason = reason
+
     def start_hosts(self) -> None:
         """Fork every host's engine server."""
         for entry in self._hosts.values():
+            entry.reason = ""
             self._start_host(entry)
 
     def _start_host(self, entry: HostEntry) -> None:
         ready_read, ready_write = os.pipe()
         config = dict(entry.config)
         env = self.host_env(entry)
+        entry.born_with = (dict(env), self.cwd)
         env["HYPERACTOR_PROCESS_NAME"] = entry.label.replace("/", "_")
         child = Child("host", entry.label, 0)
         child.on_exit = lambda status: self._host_ended(entry, status)
@@ -105,7 +121,7 @@ class Fleet:
             child,
             lambda fd: serve.serve_host(config, fd),
             env=env,
-            cwd=self._cwd,
+            cwd=self.cwd,
             log=entry.log,
             keep_fd=ready_write,
         )
@@ -117,6 +133,7 @@ class Fleet:
         """What everything on a host has in its environment."""
         return {
             **os.environ,
+            **self.image_env,
             **entry.config["env"],
             wire.RUN_ENV: str(self._run),
             wire.HOST_ENV: entry.label,
@@ -184,15 +201,22 @@ class Fleet:
             client=launcher.env.get(wire.CLIENT_ENV, ""),
         )
         child.on_exit = lambda status: self._proc_ended(child, launcher, status)
+        env, cwd = self._renew(entry, launcher) if entry else (launcher.env, launcher.cwd)
         self._start(
             child,
             lambda _fd: serve.run_proc(),
-            env=launcher.env,
-            cwd=launcher.cwd,
+            env=env,
+            cwd=cwd,
             log=entry.log if entry else self._client_log,
         )
         loop = asyncio.get_running_loop()
         loop.add_reader(launcher.pidfd, self._launcher_gone, child, launcher)
+
+    def _renew(self, entry: HostEntry, launcher: Launcher) -> tuple[dict[str, str], str]:
+        """What steps have set since the host's server was started, new procs have."""
+        before, folder = entry.born_with
+        env = renew(launcher.env, before, self.host_env(entry))
+        return env, self.cwd if launcher.cwd == folder else launcher.cwd
 
     def _launcher_gone(self, child: Child, launcher: Launcher) -> None:
         """The engine ends a proc by ending what it started, the launcher; or the proc ended and was told."""
@@ -256,7 +280,7 @@ class Fleet:
             return
         argv = [str(word) for word in message["argv"]]
         child = Child("exec", entry.label, 0, client=f"exec-{id(client)}")
-        outputs = [Output(_Stream(client, number, stream)) for stream in ("out", "err")]
+        outputs = [Output(Stream(client, number, stream)) for stream in ("out", "err")]
 
         def ended(status: int) -> None:
             for output in outputs:
@@ -265,7 +289,7 @@ class Fleet:
 
         child.on_exit = ended
         env = {**self.host_env(entry), **message.get("env", {})}
-        cwd = message.get("cwd") or self._cwd
+        cwd = message.get("cwd") or self.cwd
         self.fork(
             child,
             lambda _fd: children.execute(argv, env),
@@ -288,7 +312,7 @@ class Fleet:
             child,
             lambda _fd: children.execute(argv, env),
             env=env,
-            cwd=self._cwd,
+            cwd=self.cwd,
             log=self._client_log,
         )
 
@@ -369,17 +393,3 @@ class Fleet:
 
     def _below(self) -> list[int]:
         return [pid for pid in children.tree([os.getpid()]) if pid != os.getpid()]
-
-
-class _Stream:
-    """A sink that sends bytes to a client as they are."""
-
-    def __init__(self, client: Client, number: int, stream: str) -> None:
-        self._client = client
-        self._head = {"ev": "exec-out", "id": number, "stream": stream}
-
-    def feed(self, data: bytes) -> None:
-        self._client.send({**self._head, "data": base64.b64encode(data).decode()})
-
-    def end(self) -> None:
-        pass

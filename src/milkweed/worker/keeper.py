@@ -14,13 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from .. import identity
-from . import bell, children, leaving, ranks, tls, warm, wire
+from . import bell, children, installing, leaving, ranks, steps, tls, warm, wire
 from .clients import Client, Clients
 from .fleet import Fleet
 from .lease import Lease
 
 _PR_SET_CHILD_SUBREAPER = 36
 GANG_ORDERS = ("prepare", "launch", "halt", "report", "done")
+IMAGE_ORDERS = ("claim", "step", "files", "release")
 CLIENT_PATIENCE_S = 60
 """How long a client elsewhere may be silent before it counts as gone, and its procs end."""
 
@@ -32,7 +33,7 @@ def main(argv: Sequence[str]) -> int:
     start = json.loads((run / wire.START_FILE).read_text())
     leaving.save(run / wire.KEEPER_FILE, identity.process(os.getpid()))
     become_subreaper()
-    warm.warm_up()
+    prepare(start)
     return asyncio.run(Keeper(run, start).keep())
 
 
@@ -43,10 +44,18 @@ def become_subreaper() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
+def prepare(start: Mapping[str, Any]) -> None:
+    """Import what hosts need; where steps are to be done first, they may bring it."""
+    if not start.get("held"):
+        warm.warm_up()
+
+
 class Keeper:
     """One machine's share of one job."""
 
     def __init__(self, run: Path, start: Mapping[str, Any]) -> None:
+        self.name = os.urandom(8).hex()
+        """Tells this keeper from one that takes its place."""
         self.run = run
         self.start = start
         self.clients = Clients()
@@ -57,6 +66,9 @@ class Keeper:
             queued=start.get("queued", False),
         )
         self.fleet = Fleet(run, start, self.clients.broadcast)
+        self.steps = steps.Steps(run, self.fleet, lambda: self.held)
+        self.held = bool(start.get("held"))
+        """Whether hosts wait for the order to start, after the steps of their image."""
         self.gangs = ranks.Gangs(self.fleet, run, self.clients.tell)
         self.reason = ""
         self.exit_code: int | None = None
@@ -71,9 +83,12 @@ class Keeper:
         loop.add_signal_handler(signal.SIGCHLD, self.fleet.reap)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        if self.held:
+            self.fleet.hold(steps.HELD)
         servers = await self._listen()
         self.fleet.listen_for_procs()
-        self.fleet.start_hosts()
+        if not self.held:
+            self.fleet.start_hosts()
         self._start_batch()
         watch = asyncio.create_task(self._watch_lease())
         await self._end.wait()
@@ -161,6 +176,7 @@ class Keeper:
         self._serving[asyncio.current_task()] = writer
         try:
             while line := await reader.readline():
+                client.line = line
                 self._take(client, wire.decode(line))
         except (OSError, ValueError) as error:
             client.send({"ev": "error", "what": str(error)})
@@ -179,6 +195,8 @@ class Keeper:
             "log": self._log,
             "stop": self._stop,
             "revive": self._revive,
+            "start": self._start,
+            **dict.fromkeys(IMAGE_ORDERS, self.steps.take),
             **dict.fromkeys(GANG_ORDERS, self._pass_on),
         }
         order = orders.get(str(message.get("op")))
@@ -203,12 +221,25 @@ class Keeper:
                 "hosts": self.fleet.snapshot(),
                 "clients": self.clients.count,
                 "keep": self.lease.keep,
+                "held": self.held,
                 "stopping": self._end.is_set(),
                 "pid": os.getpid(),
+                "keeper": self.name,
                 "node": self.start.get("node", ""),
                 "job": self.start["apply_id"],
             }
         )
+
+    def _start(self, client: Client, message: Mapping[str, Any]) -> None:
+        """Steps are done: what they installed is seen, and hosts that were held start."""
+        if self.steps.fresh:
+            self.steps.fresh = False
+            installing.notice_packages()
+        if self.held and not self._end.is_set():
+            self.held = False
+            warm.warm_up()
+            self.fleet.start_hosts()
+        self._status(client, message)
 
     def _keep(self, client: Client, message: Mapping[str, Any]) -> None:
         self.lease.keep = True
@@ -237,10 +268,12 @@ class Keeper:
 
     def _stop(self, _client: Client, message: Mapping[str, Any]) -> None:
         self.lease.keep = self.lease.keep and not message.get("forget", False)
+        self.lease_over = bool(message.get("for_good"))
         self.stop(str(message.get("reason", "it was killed")))
 
     def _gone(self, client: Client) -> None:
         self.clients.remove(client)
+        self.steps.gone(client)
         self.fleet.end_commands(client)
         if not client.name:
             return

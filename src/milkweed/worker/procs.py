@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,6 +33,15 @@ class Launcher:
         self.reply_fd = -1
         os.close(self.pidfd)
         self.reply_path.unlink(missing_ok=True)
+
+
+def renew(
+    env: Mapping[str, str], before: Mapping[str, str], now: Mapping[str, str]
+) -> dict[str, str]:
+    """What a proc has in its environment: what its host's server was started with is old, its client's is not."""
+    kept = {key: value for key, value in env.items() if before.get(key) != value or key in now}
+    fresh = {key: value for key, value in now.items() if env.get(key) == before.get(key)}
+    return {**kept, **fresh}
 
 
 def read_launcher(pid: int, run: Path) -> Launcher:

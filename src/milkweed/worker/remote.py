@@ -12,6 +12,7 @@ import contextlib
 import fcntl
 import json
 import os
+import secrets
 import shutil
 import signal
 import stat
@@ -22,8 +23,8 @@ from pathlib import Path
 from typing import Any
 
 from .. import identity
-from . import enrol, tls, warm, wire
-from .keeper import Keeper, become_subreaper
+from . import enrol, tls, wire
+from .keeper import Keeper, become_subreaper, prepare
 from .leaving import ended_file, save
 
 CLAIM_S = 10.0
@@ -61,7 +62,7 @@ def keep(invitation: Mapping[str, Any], index: int, run: Path) -> int:
     with contextlib.suppress(OSError):
         ended_file(share).unlink()  # of a run before the job was put back into the queue
     become_subreaper()
-    warm.warm_up()
+    prepare(share)
     keeper = Keeper(run, share)
     code = asyncio.run(keeper.keep())
     if keeper.lease_over:
@@ -157,13 +158,17 @@ def make_share(
     host["log"] = f"{logs}/{host['mesh']}.{host['rank']}.log"
     host["transport"] = "tls"
     host["name"] = start["addresses"].get(node, node)
+    if start.get("replaced"):
+        host["name"] = tls.vary_name(host["name"], secrets.randbits(32))
     host["port"] = start["port"]
-    host["turn"] = turn_of(invitation) + start["turn"]
+    host["turn"] = 0 if start.get("replaced") else turn_of(invitation) + start["turn"]
     host["env"] = {**host["env"], **credentials}
     return {
         **start,
         "hosts": [host],
-        "cwd": start["cwd"] if os.path.isdir(start["cwd"]) else "/",
+        # One that was started before has had its time in the queue.
+        "queued": start.get("queued", False) and not invitation.get("again", False),
+        "cwd": start["cwd"] if os.path.isdir(start["cwd"]) else invitation.get("cwd", "/"),
         "logs": logs,
         "node": node,
         "folder": invitation["folder"],

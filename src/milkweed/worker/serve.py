@@ -13,7 +13,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Self
 
 from . import tls
@@ -76,6 +76,7 @@ def serve_host(host: Mapping[str, Any], ready_fd: int) -> int:
         ) from error
 
     gc.enable()
+    _wait_for_name(host.get("name") or "")
     served, dialled = _choose_address(host)
     with _Listening() as heard:
         server = start_worker_loop_forever(served)
@@ -84,6 +85,22 @@ def serve_host(host: Mapping[str, Any], ready_fd: int) -> int:
     os.close(ready_fd)
     server.get(None)
     return 0
+
+
+def _wait_for_name(name: str, timeout_s: float = 60.0) -> None:
+    """A scheduler may start a machine before its name is known; the engine would give up at once."""
+    deadline_s = time.monotonic() + timeout_s
+    while name:
+        try:
+            socket.getaddrinfo(name, None)
+        except OSError as error:
+            if time.monotonic() > deadline_s:
+                raise SystemExit(
+                    f"this machine's name {name} is not known after {timeout_s:g} s: {error}"
+                ) from error
+            time.sleep(0.2)
+        else:
+            return
 
 
 class _Listening:
@@ -137,13 +154,29 @@ def _listen_here() -> socket.socket:
 def run_proc() -> int:
     """Be a proc, as the engine's own bootstrap command would."""
     gc.disable()
-    importlib.import_module("monarch.actor")
+    give_ranks(importlib.import_module("monarch.actor"))
     gc.enable()
     module = _bootstrap_module()
     extend_path(os.environ.get(PATH_ENV, ""))
     sys.argv = [module]
     runpy.run_module(module, run_name="__main__", alter_sys=True)
     return 0
+
+
+class _Rank:
+    """An actor's own rank in its mesh; an actor that has an attribute of this name keeps it."""
+
+    def __init__(self, current_rank: Callable[[], Any]) -> None:
+        self._current_rank = current_rank
+
+    def __get__(self, actor: object, kind: type[object] | None = None) -> Any:
+        return self if actor is None else self._current_rank().rank
+
+
+def give_ranks(engine: Any) -> None:
+    """Let actors say `self.rank`; in the engine it is `current_rank().rank`."""
+    if not hasattr(engine.Actor, "rank"):
+        engine.Actor.rank = _Rank(engine.current_rank)
 
 
 def _bootstrap_module() -> str:
@@ -158,5 +191,7 @@ def _bootstrap_module() -> str:
 def extend_path(entries: str) -> None:
     """Let a proc import what its client can import: the client's own folders first, where they exist here."""
     asked = [entry for entry in entries.split(os.pathsep) if entry and os.path.exists(entry)]
-    rest = [os.getcwd(), *sys.path[1:]]
+    # A fork does not read PYTHONPATH, which an image's steps may have set since its parent was started.
+    given = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    rest = [os.getcwd(), *given, *sys.path[1:]]
     sys.path[:] = list(dict.fromkeys([*asked, *(entry for entry in rest if entry)]))

@@ -38,6 +38,19 @@ def engine_ports(first: int, turn: int = 0) -> Sequence[int]:
     return [*ports[at:], *ports[:at], 0]
 
 
+def vary_name(name: str, number: int) -> str:
+    """A name that leads to the same machine and looks different: letters of either case mean the same in DNS.
+
+    For hosts that come anew under one name, and must keep their port (see `engine_ports`).
+    """
+    varied = ""
+    for letter in name:
+        bit = letter.isascii() and letter.isalpha()
+        varied += letter.upper() if bit and number & 1 else letter
+        number >>= bit
+    return varied
+
+
 def control_ports(first: int) -> Sequence[int]:
     """Where a host's keeper may take orders; a client tries them in the same order."""
     return range(first + 1, first + PORT_COUNT, 2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -18,6 +19,7 @@ SOCKET_FOLDER = "s"
 LOG_FOLDER = "logs"
 TLS_FOLDER = "tls"
 LOCK_FILE = "lock"
+STEPS_FILE = "steps.json"
 
 RUN_ENV = "MILKWEED_RUN"
 HOST_ENV = "MILKWEED_HOST"
@@ -52,7 +54,11 @@ def engine_environment(folder: str) -> dict[str, str]:
 
 
 def encode(message: Mapping[str, Any]) -> bytes:
-    """Write one message as a line."""
+    """Write one message as a line; bytes are sent as base64, which a line takes as it is."""
+    if isinstance(data := message.get("data"), bytes):
+        rest = json.dumps({**message, "data": ""}, separators=(",", ":")).encode()
+        head, _, tail = rest.rpartition(b'"data":""')
+        return b"".join([head, b'"data":"', base64.b64encode(data), b'"', tail, b"\n"])
     return json.dumps(message, separators=(",", ":")).encode() + b"\n"
 
 

@@ -1,7 +1,10 @@
 #!/usr/bin/env python3
-"""Makes an OCI image archive of one layer from a directory: no registry, no daemon.
+"""Makes an OCI image archive from a directory, as one layer: no registry, no daemon.
 
-usage: mkimage.py DIRECTORY NAME:TAG OUT.tar [COMMAND ...]      (import it: ctr -n k8s.io images import OUT.tar)
+usage: mkimage.py [--base BASE.json] DIRECTORY NAME:TAG OUT.tar [COMMAND ...]     (import it: ctr -n k8s.io images import OUT.tar)
+
+Writes OUT.json beside it: the layers of the image, for --base. An image with a base has the layers of that below its own, and
+its archive has its own only: whoever imports it must have the base already.
 """
 
 import hashlib
@@ -18,23 +21,26 @@ PATH = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 OCI = "application/vnd.oci.image"
 
 
-def main(root: str, reference: str, out: str, *command: str) -> None:
-    layer = out + ".layer"
-    subprocess.check_call(
-        [
-            "tar",
-            "--numeric-owner",
-            "--sort=name",
-            "--mtime=@0",
-            "-C",
-            root,
-            "-cf",
-            layer,
-            ".",
-        ]
-    )
+def pack(root: str, layer: str) -> dict:
+    """One layer; the same files give the same bytes."""
+    tar = ["tar", "--numeric-owner", "--owner=0", "--group=0", "--sort=name", "--mtime=@0"]
+    subprocess.check_call([*tar, "-C", root, "-cf", layer, "."])
     with open(layer, "rb") as file:
-        layer_digest = hashlib.file_digest(file, "sha256").hexdigest()
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    return {
+        "mediaType": f"{OCI}.layer.v1.tar",
+        "digest": f"sha256:{digest}",
+        "size": os.path.getsize(layer),
+    }
+
+
+def main(base: str, root: str, reference: str, out: str, *command: str) -> None:
+    layer = out + ".layer"
+    layers = []
+    if base:
+        with open(base) as file:
+            layers = json.load(file)
+    layers.append(pack(root, layer))
     blobs: dict[str, bytes] = {}
 
     def blob(kind: str, content: dict) -> dict:
@@ -53,7 +59,8 @@ def main(root: str, reference: str, out: str, *command: str) -> None:
             "architecture": ARCHITECTURES.get(platform.machine(), platform.machine()),
             "os": "linux",
             "config": {"Cmd": list(command) or ["/bin/sh"], "Env": [PATH]},
-            "rootfs": {"type": "layers", "diff_ids": [f"sha256:{layer_digest}"]},
+            # The layers are not compressed, so their digests are those of their content.
+            "rootfs": {"type": "layers", "diff_ids": [each["digest"] for each in layers]},
         },
     )
     manifest = blob(
@@ -62,13 +69,7 @@ def main(root: str, reference: str, out: str, *command: str) -> None:
             "schemaVersion": 2,
             "mediaType": f"{OCI}.manifest.v1+json",
             "config": config,
-            "layers": [
-                {
-                    "mediaType": f"{OCI}.layer.v1.tar",
-                    "digest": f"sha256:{layer_digest}",
-                    "size": os.path.getsize(layer),
-                }
-            ],
+            "layers": layers,
         },
     )
     manifest["annotations"] = {
@@ -89,12 +90,18 @@ def main(root: str, reference: str, out: str, *command: str) -> None:
         )
         for digest, data in blobs.items():
             add(f"blobs/sha256/{digest}", data)
-        archive.add(layer, f"blobs/sha256/{layer_digest}")
+        archive.add(layer, "blobs/" + layers[-1]["digest"].replace(":", "/"))
     os.unlink(layer)
+    with open(out.removesuffix(".tar") + ".json", "w") as file:
+        json.dump(layers, file)
     print(out, reference, os.path.getsize(out))
 
 
 if __name__ == "__main__":
-    if len(sys.argv) < 4:
+    arguments = sys.argv[1:]
+    base = ""
+    if arguments[:1] == ["--base"]:
+        _, base, *arguments = arguments
+    if len(arguments) < 3:
         sys.exit(__doc__)
-    main(*sys.argv[1:])
+    main(base, *arguments)

@@ -3,13 +3,14 @@
 # What a node writes outside $RUN/nI is hidden in this mount namespace.
 set -euo pipefail
 . "$(dirname "$(readlink -f "$0")")/env.sh"
+. "$W/images.sh"
 [ $$ = 1 ] || { echo "node-init.sh: only up.sh and node.sh run this" >&2; exit 2; }
 i=$1 N=$RUN/n$1
 hostname "n$i"
 mount --make-rprivate /
 mount --make-rshared /
 rm -rf "$N/ctr-state" # a reboot would
-mkdir -p "$N"/{varlog,kubelet,cni-lib,cni-conf,ctr-root,ctr-state,sysctl}
+mkdir -p "$N"/{varlog,kubelet,cni-lib,cni-conf,ctr-state,sysctl}
 mkdir -p /var/lib/kubelet /run/containerd /var/lib/cni /run/netns
 mount --bind "$N/varlog" /var/log
 mount --bind "$N/kubelet" /var/lib/kubelet
@@ -51,42 +52,14 @@ else # version 2
   mkdir -p "/sys/fs/cgroup/k8s-n$i"
 fi
 
-snapshotter=${SNAPSHOTTER:-overlayfs}
-[ "$(stat -f -c %T "$N")" != overlayfs ] || snapshotter=native # overlays do not stack
+snapshotter=$(snapshotter_for "$N")
 cat >"$N/cni-conf/10-bridge.conflist" <<E
 {"cniVersion": "0.4.0", "name": "podnet", "plugins": [
   {"type": "bridge", "bridge": "cni0", "isGateway": true, "ipMasq": false, "hairpinMode": true,
    "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.244.$i.0/24"}]], "routes": [{"dst": "0.0.0.0/0"}],
             "dataDir": "/var/lib/cni/networks"}}]}
 E
-cat >"$N/containerd.toml" <<E
-version = 2
-root = "$N/ctr-root"
-state = "$N/ctr-state"
-[grpc]
-  address = "$N/containerd.sock"
-[plugins."io.containerd.internal.v1.opt"]
-  path = "$N/opt"
-[plugins."io.containerd.grpc.v1.cri"]
-  sandbox_image = "localhost/pause:1"
-  netns_mounts_under_state_dir = true
-  disable_apparmor = true
-  restrict_oom_score_adj = true # root may lack CAP_SYS_RESOURCE
-  disable_hugetlb_controller = true
-  tolerate_missing_hugetlb_controller = true
-  stream_server_address = "127.0.0.1"
-  [plugins."io.containerd.grpc.v1.cri".cni]
-    bin_dir = "$ROOT/usr/lib/cni"
-    conf_dir = "$N/cni-conf"
-  [plugins."io.containerd.grpc.v1.cri".containerd]
-    snapshotter = "$snapshotter"
-    default_runtime_name = "runc"
-    [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
-      runtime_type = "io.containerd.runc.v2"
-      [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
-        BinaryName = "$ROOT/usr/sbin/runc"
-        SystemdCgroup = false
-E
+containerd_config "$N" "$N/ctr-root" "$N/ctr-state" "$snapshotter" >"$N/containerd.toml"
 cat >"$N/kubelet.yaml" <<E
 apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
@@ -105,21 +78,19 @@ evictionHard: {memory.available: 100Mi, nodefs.available: 1%, imagefs.available:
 imageGCHighThresholdPercent: 100
 imageGCLowThresholdPercent: 99
 maxPods: 110
+nodeLeaseDurationSeconds: ${NODE_LEASE:-40}
 volumePluginDir: $N/volume-plugins
 resolvConf: /etc/resolv.conf
 E
 
-export PATH=$BIN:$ROOT/usr/bin:$ROOT/usr/sbin:$PATH
-libraries=$(echo "$ROOT"/usr/lib/*-linux-gnu)
-export LD_LIBRARY_PATH=$libraries
-ctr=(ctr -a "$N/containerd.sock" -n k8s.io)
+use_runtime
+[ -e "$N/ctr-root" ] || get_images "$N/ctr-root"
 containerd -c "$N/containerd.toml" >>"$RUN/log/n$i-containerd.log" 2>&1 &
-for _ in $(seq 300); do
-  ! "${ctr[@]}" version >/dev/null 2>&1 || break
-  sleep 0.1
-done
+until_up "$N/containerd.sock"
 if [ ! -e "$N/images" ]; then
-  for image in "$IMG"/*.tar; do "${ctr[@]}" images import "$image"; done
+  for image in "$IMG/client"/*.tar "$IMG"/*.tar; do
+    [ ! -e "$image" ] || ctr -a "$N/containerd.sock" -n k8s.io images import --snapshotter "$snapshotter" "$image"
+  done
   touch "$N/images"
 fi
 kubelet --config="$N/kubelet.yaml" --kubeconfig="$RUN/n$i.kubeconfig" --hostname-override="n$i" --node-ip="$(nodeip "$i")" \

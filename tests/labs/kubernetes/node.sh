@@ -5,9 +5,20 @@
 # node.sh poweroff I      cuts the cable first, then kills (its peers see silence)
 # node.sh cut I | mend I  cuts the cable only | heals it
 # node.sh start I         boots node I again
+# node.sh gpus            gives every node $GPUS GPUs, which are only a number
 set -euo pipefail
 . "$(dirname "$(readlink -f "$0")")/env.sh"
 usage() { sed -n '2,/^set/{/^#/s/^# //p}' "$0" >&2; exit 2; }
+if [ "${1:-}" = gpus ]; then
+  patch=
+  for list in capacity allocatable; do
+    patch="$patch{\"op\": \"add\", \"path\": \"/status/$list/nvidia.com~1gpu\", \"value\": \"${GPUS:-8}\"},"
+  done
+  [ "${GPUS:-8}" = 0 ] || for i in $(seq "$NODES"); do
+    kubectl patch node "n$i" --subresource=status --type=json -o name -p "[${patch%,}]"
+  done
+  exit
+fi
 [ $# -ge 2 ] || usage
 command=$1 i=$2 ns=k8s-n$2
 shift 2

@@ -1,10 +1,11 @@
 #!/bin/bash
 # Gets what up.sh needs, once: the Kubernetes and etcd programs (built from the Go module registry, see build/go.mod; skipped where
-# they are in $BIN already) and, as root on Debian, containerd, runc and CNI plugins (unpacked, not installed) and three images.
+# they are in $BIN already) and, as root on Debian, containerd, runc and CNI plugins (unpacked, not installed) and the images.
 set -euo pipefail
 LAB_NAME=kubernetes
 . "$(dirname "$(readlink -f "$0")")/env.sh"
 . "$W/../steps.sh"
+. "$W/images.sh"
 
 modules() { # go writes into a copy: the project's folder stays as it is
   rm -rf "$LAB/build"
@@ -35,30 +36,9 @@ runtime() {
     nftables libnftables1 libnftnl11 libmnl0 libxtables12 libjansson4 libedit2 libbsd0 libmd0 libgmp10
   mv "$ROOT.new" "$ROOT"
 }
-image() { # image NAME:TAG TREE COMMAND...
-  python3 "$W/mkimage.py" "$2" "localhost/$1" "$IMG/${1%:*}.new" "${@:3}"
-  mv "$IMG/${1%:*}.new" "$IMG/${1%:*}.tar"
-}
-pause_image() {
-  mkdir -p "$IMG/tree/pause/bin"
-  cp "$ROOT/bin/busybox" "$IMG/tree/pause/bin/"
-  image pause:1 "$IMG/tree/pause" /bin/busybox sleep infinity
-}
-busybox_image() {
-  local t=$IMG/tree/busybox a
-  mkdir -p "$t"/{bin,dev,etc,proc,root,sys,tmp}
-  cp "$ROOT/bin/busybox" "$t/bin/"
-  for a in $("$t/bin/busybox" --list); do [ "$a" = busybox ] || ln -sf busybox "$t/bin/$a"; done
-  image busybox:1 "$t" /bin/sh
-}
-python_image() {
-  tree bookworm "$IMG/tree/python" python3,python3-venv,ca-certificates,fuse3
-  rm -rf "$IMG"/tree/python/{var/cache/apt,var/lib/apt/lists,usr/share/doc,usr/share/locale,usr/share/man}/*
-  image python:3.11 "$IMG/tree/python" /usr/bin/python3
-}
 
 begin
-mkdir -p "$BIN" "$IMG/tree"
+mkdir -p "$BIN" "$IMG"
 
 # the programs: all that a control plane without nodes needs
 if [ -f "$BIN/go.mod" ] && ! cmp -s "$BIN/go.mod" "$W/build/go.mod"; then # built here, from another version
@@ -88,8 +68,13 @@ if ! is_root || ! may_unshare; then
   exit 0
 fi
 if [ -x "$ROOT/usr/bin/containerd" ]; then have "containerd, runc, CNI plugins"; else step "unpack containerd, runc, CNI plugins" runtime; fi
-for i in pause busybox python; do
-  if [ -f "$IMG/$i.tar" ]; then have "image $i"; else step "make image $i" "${i}_image"; fi
-done
-rm -rf "$IMG/tree"
+if have_images; then
+  have "images"
+else
+  rm -rf "$IMG/new" "$IMG"/{pause,busybox,python}.tar "$IMG/tree"
+  mkdir -p "$IMG/new"
+  for i in pause busybox python milkweed needs; do step "make image $i" "${i}_image"; done
+  step "unpack the images" store
+  rm -rf "$IMG/new"
+fi
 say "ready in $LAB"

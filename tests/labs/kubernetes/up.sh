@@ -2,7 +2,9 @@
 # [NODES=1] up.sh : starts a Kubernetes cluster on this machine. NODES=0: the control plane only, on 127.0.0.1:6443, without root.
 # The administrator's kubeconfig: $RUN/admin.kubeconfig. For more knobs see ../README.md.
 set -euo pipefail
+FRESH=1
 . "$(dirname "$(readlink -f "$0")")/env.sh"
+. "$W/images.sh"
 t=$EPOCHREALTIME
 lap() { echo "up: $* after $(since "$t")"; }
 fail() { echo "up.sh: $1" >&2; exit 1; }
@@ -11,12 +13,14 @@ for p in $PROGRAMS etcd; do
 done
 if [ "$NODES" != 0 ]; then
   is_root || fail "nodes need root (NODES=0 does not)"
-  [ -f "$IMG/python.tar" ] || fail "no images: run ../prepare.sh kubernetes"
+  have_images || fail "no images, or those of another version: run ../prepare.sh kubernetes"
 fi
 if [ -e /run/netns/k8s-cp ] || pid_of kube-apiserver >/dev/null; then fail "already up: run down.sh first"; fi
 
 rm -rf "$RUN"
 mkdir -p "$RUN/log"
+for k in $KNOBS; do printf '%s=%q\n' "$k" "${!k:-}"; done >"$RUN/settings"
+FRESH=
 stop() {
   local rc=$?
   [ $rc != 0 ] || return 0
@@ -39,11 +43,13 @@ nodes_ready() { [ "$(kubectl get nodes --no-headers | grep -cw Ready)" = "$NODES
 
 "$W/pki.sh"
 if [ "$NODES" = 0 ]; then
-  "$W/control-plane.sh"
+  "$W/ctl.sh" up
 else
+  client_image >"$RUN/log/client-image.log" 2>&1
+  lap "image of milkweed"
   "$W/net.sh"
   for i in $(seq "$NODES"); do start_node "$i"; done
-  "$W/control-plane.sh" ip netns exec k8s-cp
+  "$W/ctl.sh" up
   setsid ip netns exec k8s-cp python3 "$W/dns.py" "$CPIP" "$CPIP:6443" "$PKI/ca.crt" "$PKI/admin.crt" "$PKI/admin.key" \
     >"$RUN/log/dns.log" 2>&1 </dev/null &
   disown
@@ -52,6 +58,7 @@ lap "control plane"
 if [ "$NODES" != 0 ]; then
   within 30 "kube-proxy's rights" kubectl create clusterrolebinding kube-proxy --clusterrole=system:node-proxier --user=system:kube-proxy
   within 120 "nodes" nodes_ready
+  "$W/node.sh" gpus
 fi
 within 30 "default service account" kubectl -n default get serviceaccount default
 [ "$NODES" = 0 ] || kubectl get nodes -o wide

@@ -9,7 +9,7 @@ import shlex
 import sys
 import zipfile
 from base64 import b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -238,8 +238,15 @@ def pack_worker() -> str:
     """The worker's own source, for machines that do not see ours: nothing else of milkweed is needed there."""
     package = Path(__file__).parents[2]
     files = [package / "__init__.py", package / "identity.py", *sorted(package.glob("worker/*.py"))]
+    return b64encode(pack_files(package, files)).decode()
+
+
+def pack_files(package: Path, files: Iterable[Path]) -> bytes:
+    """Files of a package as an archive to import from: the same bytes for the same files."""
     packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+    with zipfile.ZipFile(packed, "w") as archive:
         for file in files:
-            archive.write(file, str(Path("milkweed") / file.relative_to(package)))
-    return b64encode(packed.getvalue()).decode()
+            # The time of a file may be one that archives do not know: some images have them all from 1970.
+            entry = zipfile.ZipInfo(str(Path("milkweed") / file.relative_to(package)))
+            archive.writestr(entry, file.read_bytes(), zipfile.ZIP_DEFLATED, compresslevel=9)
+    return packed.getvalue()

@@ -1,0 +1,267 @@
+"""Hosts from Kubernetes: pods that an operator makes from MonarchMesh objects, or that exist already."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, ClassVar
+
+from ... import registry
+from ...control import RemoteLog
+from ...errors import AllocationError, BackendError, MilkweedError, UnreachableError
+from ...hosts import Host
+from ...kube.api import Api
+from ...kube.resources import MESHES, SECRETS
+from ...kube.via import api_of
+from ...logs import follow_files
+from ...option_tables import KUBERNETES_OPTIONS
+from ...options import OptionField
+from ...spec import JobSpec
+from ...status import HostState, HostStatus, Liveness, Status
+from ..base import Capabilities, Handle, LogLine, Request
+from . import blind, cluster
+from .asked import AskedApi, endpoint_of
+from .batch import check_batch
+from .blind import is_blind
+from .clients import read_client, read_client_log
+from .credentials import ensure_authority, pack
+from .finding import (
+    choose_api,
+    delete_objects,
+    find_meshes,
+    list_objects,
+    make_handle,
+    mesh_names,
+    read_handles,
+)
+from .making import Maker, load_place, save_place
+from .places import AnyApi, Pod, ask_pod, make_door, make_host, pods_in, selectors_of
+from .pod_parts import part
+from .settings import make_plans
+from .start import JOB_LABEL, NAME_NOTE
+from .status import answer_to_status, judge_pod, make_status
+
+CLIENT = "client"
+_AT_ONCE = 32
+
+
+class KubernetesBackend:
+    """A Kubernetes cluster, reached through its API server."""
+
+    name: ClassVar[str] = "kubernetes"
+    capabilities: ClassVar[Capabilities] = Capabilities(
+        queued=True, batch=True, resize=True, shares_files=False
+    )
+    OPTIONS: ClassVar[Mapping[str, OptionField]] = KUBERNETES_OPTIONS
+
+    def validate(self, spec: JobSpec) -> None:
+        """Check names and settings; the cluster itself is not asked."""
+        make_plans(spec, spec.options.get("namespace", "default"))
+
+    # Asking
+
+    def submit(self, request: Request) -> Handle:
+        """Put what pods will need into Secrets, then ask the operator for the pods."""
+        api = choose_api(request.spec)
+        namespace = request.spec.options.get("namespace") or api.config.namespace
+        plans = make_plans(request.spec, namespace, request.apply_id)
+        handle = make_handle(request, api, namespace, plans)
+        if request.client_script:
+            check_batch(request, plans)
+        save_place(registry.folder_of(request.apply_id), handle)
+        authority, maker = ensure_authority(request.apply_id), Maker(api, handle, request, plans)
+        maker.make(authority, worker=pack())
+        if request.client_script:
+            maker.make_client(authority)
+        return handle
+
+    def resize(self, handle: Handle, spec: JobSpec) -> Handle:
+        """Tell the operator another number of pods; those that stay are not touched."""
+        api = self._api(handle)
+        plans = make_plans(spec, handle["namespace"], handle["apply_id"])
+        request = Request(spec=spec, apply_id=handle["apply_id"])
+        resized = make_handle(request, api, handle["namespace"], plans)
+        maker = Maker(api, resized, request, plans)
+        maker.resize(ensure_authority(handle["apply_id"], api, handle), worker=pack())
+        return resized
+
+    # Looking
+
+    def _api(self, handle: Handle) -> AnyApi:
+        if handle.get("provision"):
+            return AskedApi(endpoint_of(handle["provision"]), handle["namespace"])
+        return api_of(handle.get("context") or None, handle.get("kubeconfig"))
+
+    def find(self, apply_id: str) -> Handle | None:
+        """Look for the mark that the job's objects carry: where they were asked for, or in this context."""
+        known = load_place(registry.folder_of(apply_id))
+        if known is not None and is_blind(known):
+            return known
+        if known is None:
+            return read_handles(find_meshes(api_of(None, None), apply_id)).get(apply_id)
+        if not any(mesh["made"] for mesh in known["meshes"].values()):
+            return known
+        api = self._api(known)
+        for resource in (MESHES, SECRETS):
+            if list_objects(api, resource, known):
+                return known
+        return None
+
+    def allocations(self) -> Mapping[str, str]:
+        """Every job that carries our mark, as far as this user may look."""
+        found = find_meshes(api_of(None, None))
+        return {
+            part(item, "metadata", "labels")[JOB_LABEL]: part(item, "metadata", "annotations").get(
+                NAME_NOTE, ""
+            )
+            for item in found
+        }
+
+    def glance(self, handle: Handle, *, fresh: bool = False) -> Status:
+        """What the API server says of the pods; they are watched, so asking costs nothing."""
+        del fresh
+        return self._look(handle)[0]
+
+    def poll(self, handle: Handle) -> Status:
+        """What the API server says, and what the hosts' keepers say."""
+        if is_blind(handle):
+            return blind.poll(handle)
+        status, pods = self._look(handle)
+        if status.liveness is not Liveness.RUNNING:
+            return status
+        lost = {each.host: each for each in status.hosts}
+        asked = self._ask(handle, [pod for pod in pods if pod.label not in lost])
+        lost |= {
+            pod.label: judge_pod(pod, answer)
+            if isinstance(answer, str)
+            else answer_to_status(pod, answer)
+            for pod, answer in asked
+        }
+        return Status(liveness=Liveness.RUNNING, hosts=tuple(lost[pod.label] for pod in pods))
+
+    def _look(self, handle: Handle) -> tuple[Status, list[Pod]]:
+        if is_blind(handle):
+            return blind.look(), []
+        try:
+            pods = self._pods(handle)
+            if handle["client"] and (ended := read_client(self._api(handle), handle)):
+                return ended, []
+        except UnreachableError as error:
+            return Status(liveness=Liveness.UNKNOWN, reason=error.seen or error.what), []
+        return make_status(pods, self._find_gone(handle, pods)), pods
+
+    def _find_gone(self, handle: Handle, pods: Sequence[Pod]) -> set[str]:
+        """Meshes without pods from whose objects none can come; what nobody can tell is not gone."""
+        lacking = {pod.mesh["name"] for pod in pods if pod.mesh["made"] and pod.leaving}
+        if not lacking:
+            return set()
+        try:
+            return lacking - mesh_names(self._api(handle), handle)
+        except MilkweedError:
+            return set()
+
+    def _pods(self, handle: Handle) -> list[Pod]:
+        return pods_in(self._api(handle), handle)
+
+    def _ask(self, handle: Handle, pods: Sequence[Pod]) -> list[tuple[Pod, Any]]:
+        """Every host's own answer, or why there is none."""
+        ask = functools.partial(ask_pod, self._api(handle), handle)
+        with ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
+            return list(zip(pods, pool.map(ask, pods), strict=True))
+
+    def explain(self, handle: Handle, host: str) -> HostStatus:
+        """What became of a host that no longer answers."""
+        if is_blind(handle):
+            return blind.explain_silence(host)
+        for pod in self._pods(handle):
+            if pod.label == host:
+                return judge_pod(pod, "its keeper does not answer")
+        return HostStatus(host=host, state=HostState.UNKNOWN, reason="the job has no such host")
+
+    def controls(self, handle: Handle) -> Sequence[str]:
+        """Where the keepers take orders; pods of others have none."""
+        if is_blind(handle):
+            return [str(door) for door in blind.doors(handle)]
+        api = self._api(handle)
+        pods = [pod for pod in self._pods(handle) if pod.kept and pod.running]
+        return [str(make_door(api, handle, pod)) for pod in pods]
+
+    def adopted_labels(self, handle: Handle) -> Sequence[str]:
+        """The hosts whose pods somebody else made."""
+        return [
+            f"{name}/{rank}"
+            for name, mesh in handle["meshes"].items()
+            if not mesh["kept"]
+            for rank in range(mesh["hosts"])
+        ]
+
+    def adopted(self, handle: Handle) -> Sequence[Host]:
+        """These hosts, once all of them take connections."""
+        api = self._api(handle)
+        pods = [pod for pod in self._pods(handle) if not pod.kept]
+        return [make_host(api, handle, pod, answer) for pod, answer in self._ask(handle, pods)]
+
+    def hosts(self, handle: Handle) -> Sequence[Host]:
+        """The hosts, with the addresses their workers serve."""
+        if is_blind(handle):
+            return blind.hosts(handle)
+        status = self.glance(handle, fresh=True)
+        if status.liveness is Liveness.UNKNOWN:
+            raise UnreachableError("it is not known which hosts the job has", seen=status.reason)
+        if status.liveness is not Liveness.RUNNING:
+            raise AllocationError("the job has no hosts now", seen=status.describe())
+        api = self._api(handle)
+        return [
+            make_host(api, handle, pod, answer)
+            for pod, answer in self._ask(handle, self._pods(handle))
+        ]
+
+    def logs(self, handle: Handle, host: str | None, *, follow: bool) -> Iterator[LogLine]:
+        """Ask each host's keeper for its log; `client` is a batch client, of which the cluster has it."""
+        doors = self._log_doors(handle)
+        if host is not None and host not in doors:
+            raise BackendError(
+                f"there is no host {host!r}", hint=f"the hosts are {', '.join(doors)}"
+            )
+        chosen = {host: doors[host]} if host else doors
+
+        def alive() -> bool:
+            return self.glance(handle).liveness is not Liveness.ENDED
+
+        with contextlib.closing(RemoteLog()) as remote:
+
+            def read(path: str, offset: int) -> bytes:
+                if path == CLIENT:
+                    return read_client_log(self._api(handle), handle)[offset:]
+                return remote.read(path, offset)
+
+            for label, text in follow_files(chosen, follow=follow, alive=alive, read=read):
+                yield LogLine(host=label, text=text)
+
+    def _log_doors(self, handle: Handle) -> dict[str, str]:
+        if is_blind(handle):
+            return {door.host: str(door) for door in blind.doors(handle)}
+        api = self._api(handle)
+        kept = [pod for pod in self._pods(handle) if pod.kept]
+        doors = {pod.label: str(make_door(api, handle, pod)) for pod in kept}
+        return {**doors, CLIENT: CLIENT} if handle["client"] else doors
+
+    # Ending
+
+    def cancel(self, handle: Handle) -> None:
+        """Delete everything that carries the mark, and wait until its pods are gone; others' pods stay."""
+        if is_blind(handle):
+            blind.end(handle)
+            return
+        api = self._api(handle)
+        if any(mesh["made"] for mesh in handle["meshes"].values()):
+            delete_objects(api, handle)
+        for selector in selectors_of(handle).values():
+            if isinstance(api, Api):
+                cluster.forget(api, handle["namespace"], selector)
+
+    def forget(self, apply_id: str) -> None:
+        """Nothing of it is in the cluster: `find` has looked."""
+        del apply_id

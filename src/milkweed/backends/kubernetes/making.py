@@ -1,0 +1,241 @@
+"""Making a job's objects in the cluster: its Secrets first, so that no pod ever waits for one."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ...errors import BackendError, ChangedError
+from ...kube.api import Api, ApiError
+from ...kube.resources import JOBS, MESHES, SECRETS
+from ...pki import Authority
+from ...state import save_private
+from ..base import Request
+from .asked import AskedApi
+from .batch import RUN, client_name, make_client_data, make_job, pack_package
+from .pod_parts import part, parts
+from .pod_template import Template, inject_worker
+from .settings import MeshPlan
+from .start import (
+    HANDLE_NOTE,
+    JOB_LABEL,
+    LOADER,
+    MESH_LABEL,
+    MOUNT,
+    RUN_MOUNT,
+    RUN_VOLUME,
+    VOLUME,
+    authority_name,
+    make_environment,
+    make_mesh,
+    make_part,
+    make_secret,
+    make_secret_data,
+    make_volume,
+    render_note,
+    run_python,
+    secret_name,
+)
+
+PLACE_FILE = "kubernetes.json"
+# A host is ready when its keeper takes orders.
+PROBE = {
+    "exec": {"command": ["sh", "-c", "test -S /tmp/milkweed-$(id -u)/*/ctl"]},
+    "periodSeconds": 1,
+    "failureThreshold": 3,
+}
+CONFLICT, FORBIDDEN = 409, 403
+NO_KIND = "could not find the requested resource"
+
+
+def save_place(folder: Path, handle: Mapping[str, Any]) -> None:
+    """Remember where a job is asked for, before it is."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    data = json.dumps(handle).encode()
+    save_private(folder / PLACE_FILE, data, what="where the job is asked for")
+
+
+def load_place(folder: Path) -> dict[str, Any] | None:
+    """Where a job was asked for; None when nobody got that far."""
+    try:
+        return json.loads((folder / PLACE_FILE).read_bytes())
+    except (OSError, ValueError):
+        return None
+
+
+class Maker:
+    """Makes the objects of one job."""
+
+    def __init__(
+        self,
+        api: Api | AskedApi,
+        handle: Mapping[str, Any],
+        request: Request,
+        plans: Sequence[MeshPlan],
+    ) -> None:
+        self._api = api
+        self._handle = handle
+        self._namespace = handle["namespace"]
+        self._request = request
+        self._plans = [plan for plan in plans if plan.made]
+        self._parts = [
+            make_part(request, plan.mesh, plan.place, number)
+            for number, plan in enumerate(self._plans)
+        ]
+
+    def make(self, authority: Authority, *, worker: bytes) -> None:
+        """Make everything; what is there already with the job's mark is brought up to date."""
+        if not self._plans:
+            return
+        for plan in self._plans:
+            self._check_free(plan)
+        self._save_secrets(authority, worker)
+        owners = [self._save_mesh(number) for number in range(len(self._plans))]
+        self._give_away(owners)
+
+    def make_client(self, authority: Authority) -> None:
+        """The batch client, as a Job; its hosts need not be there yet."""
+        request = self._request
+        data = make_client_data(request, self._handle, authority, pack_package())
+        name = client_name(request.apply_id)
+        self._apply(make_secret(request.apply_id, name, data, request.spec.name))
+        job = make_job(request, self._plans[0], run_python(RUN))
+        try:
+            self._api.apply(JOBS, self._namespace, job)
+        except ApiError as error:
+            raise self._explain(error, "make Jobs") from error
+
+    def resize(self, authority: Authority, *, worker: bytes) -> None:
+        """Have certificates for hosts to come, then tell the operator the new sizes."""
+        if self._plans:
+            self._save_secrets(authority, worker)
+            for number in range(len(self._plans)):
+                self._save_size(number)
+
+    # Secrets
+
+    def _save_secrets(self, authority: Authority, worker: bytes) -> None:
+        apply_id, job = self._request.apply_id, self._request.spec.name
+        hosts = make_secret_data(self._parts, authority, worker)
+        keys = {"ca.crt": authority.cert_pem, "ca.key": authority.key_pem}
+        own = {key: base64.b64encode(value).decode() for key, value in keys.items()}
+        for name, data in ((authority_name(apply_id), own), (secret_name(apply_id), hosts)):
+            self._apply(make_secret(apply_id, name, data, job))
+
+    def _apply(self, secret: Mapping[str, Any]) -> None:
+        try:
+            self._api.apply(SECRETS, self._namespace, secret)
+        except ApiError as error:
+            raise self._explain(error, "make Secrets") from error
+
+    def _give_away(self, owners: Sequence[Mapping[str, Any]]) -> None:
+        """Let the Secrets go with the meshes they are for, whoever deletes those."""
+        body = {"metadata": {"ownerReferences": list(owners)}}
+        for name in (secret_name(self._request.apply_id), authority_name(self._request.apply_id)):
+            with contextlib.suppress(ApiError):  # then kill() deletes them by their mark
+                self._api.patch(SECRETS, self._namespace, name, body)
+
+    # Meshes
+
+    def _check_free(self, plan: MeshPlan) -> None:
+        """An object of another job is never taken."""
+        try:
+            found = self._api.get(MESHES, self._namespace, plan.place.name)
+        except ApiError as error:
+            if error.missing and NO_KIND not in error.seen:
+                return
+            raise self._explain(error, "look at MonarchMesh objects") from error
+        owner = part(found, "metadata", "labels").get(JOB_LABEL)
+        if owner not in {None, self._request.apply_id}:
+            raise ChangedError(
+                f"the namespace {self._namespace!r} has a MonarchMesh {plan.place.name!r} of another job",
+                seen=f"job {owner}",
+                hint="kill that job, name the mesh otherwise, or use another namespace",
+            )
+
+    def _save_mesh(self, number: int) -> dict[str, Any]:
+        plan = self._plans[number]
+        made = make_mesh(
+            self._request.spec,
+            plan.mesh,
+            plan.place,
+            self._template(number),
+            apply_id=self._request.apply_id,
+            labels=plan.labels,
+            annotations=plan.annotations,
+            handle=self._handle,
+        )
+        try:
+            saved = self._api.create(MESHES, self._namespace, made)
+        except ApiError as error:
+            if error.status != CONFLICT:
+                raise self._explain(error, "make MonarchMesh objects") from error
+            self._check_free(plan)  # it was, and somebody may have been faster
+            saved = self._api.patch(MESHES, self._namespace, plan.place.name, made)
+        return {
+            "apiVersion": made["apiVersion"],
+            "kind": made["kind"],
+            "name": plan.place.name,
+            "uid": saved["metadata"]["uid"],
+        }
+
+    def _save_size(self, number: int) -> None:
+        """Nothing but the size: a template that differs in any way would have every pod replaced."""
+        plan, template = self._plans[number], self._template(number)
+        note = {HANDLE_NOTE: render_note(self._handle)}
+        change: dict[str, Any] = {"replicas": plan.mesh.hosts}
+        try:
+            found = self._api.get(MESHES, self._namespace, plan.place.name)
+            if _files_of(part(found, "spec", "podTemplate")) != _files_of(template):
+                change["podTemplate"] = template  # so large a mesh needs one certificate more
+            body = {"metadata": {"annotations": note}, "spec": change}
+            self._api.patch(MESHES, self._namespace, plan.place.name, body)
+        except ApiError as error:
+            raise self._explain(error, "change the size of MonarchMesh objects") from error
+
+    def _template(self, number: int) -> Template:
+        plan, told = self._plans[number], self._parts[number]
+        found = inject_worker(
+            plan.template or {},
+            command=run_python(LOADER),
+            env=make_environment(plan.place),
+            mounts=[
+                {"name": VOLUME, "mountPath": MOUNT, "readOnly": True},
+                {"name": RUN_VOLUME, "mountPath": RUN_MOUNT},
+            ],
+            volumes=[
+                make_volume(self._request.apply_id, told, number),
+                {"name": RUN_VOLUME, "emptyDir": {}},
+            ],
+            ports=[{"name": "monarch", "containerPort": plan.place.port}],
+            probe=PROBE,
+        ).template
+        metadata = dict(found.get("metadata") or {})
+        labels = dict(metadata.get("labels") or {})
+        labels |= {JOB_LABEL: self._request.apply_id, MESH_LABEL: plan.mesh.name}
+        return {**found, "metadata": {**metadata, "labels": labels}}
+
+    def _explain(self, error: ApiError, what: str) -> BackendError:
+        hint = ""
+        if error.missing and error.seen.startswith("namespaces "):
+            what = f"the cluster has no namespace {self._namespace!r}"
+            hint = f"name another one, or make it: kubectl create namespace {self._namespace}"
+        elif error.missing and NO_KIND in error.seen:
+            what = "the cluster does not know MonarchMesh objects"
+            hint = "`milkweed operator manifests | kubectl apply -f -` installs the operator"
+        else:
+            what = f"it is not possible to {what}: {error.what}"
+        if error.status == FORBIDDEN:
+            hint = f"whoever runs the cluster can allow it in the namespace {self._namespace!r}"
+        return BackendError(what, seen=error.seen, hint=hint)
+
+
+def _files_of(template: Mapping[str, Any]) -> set[str]:
+    """The files that pods of a template are given by us."""
+    volumes = parts(part(template, "spec"), "volumes")
+    [own] = [each for each in volumes if each["name"] == VOLUME] or [{}]
+    return {item["path"] for item in parts(part(own, "secret"), "items")}

@@ -1,0 +1,255 @@
+"""What the pods of a job are told: a Secret that each of them has before its eyes, and no more."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ...image import is_prepared
+from ...pki import Authority
+from ...spec import JobSpec, MeshSpec
+from ...worker import tls, wire
+from ..base import Request
+
+JOB_LABEL = "milkweed.dev/job"
+MESH_LABEL = "milkweed.dev/mesh"
+NAME_NOTE = "milkweed.dev/name"
+HANDLE_NOTE = "milkweed.dev/handle"
+"""All that a client needs who has nothing but the cluster."""
+MOUNT = "/etc/milkweed"
+FILE_MODE = 0o444
+"""Nobody but the container sees them, whoever it runs as; the keeper has copies that are closed to others."""
+RUN_MOUNT = "/run/milkweed"
+"""Where a pod remembers that its container was started before."""
+RUN_VOLUME = "milkweed-run"
+VOLUME = "milkweed"
+LEASE_OVER = "milkweed: the lease is over"
+"""What a container says last whose host nobody wants any more; the operator then ends its mesh."""
+DEFAULT_PORT = 26600
+NAMES_PER_CERTIFICATE = 200
+"""A certificate is sent at every connection, so a large mesh needs several."""
+SPARE_HOSTS = 16
+"""Names that a certificate carries beyond the hosts there are: a mesh may grow."""
+
+# Reads what the pod was told, and hands over to the worker that came along. A pod's number stands in its name.
+LOADER = f"""
+import gc
+gc.disable()
+import json, os, sys
+os.environ["MILKWEED_INDEX"] = os.environ["MILKWEED_POD"].rpartition("-")[2]
+with open("{MOUNT}/invitation.json") as file:
+    invitation = json.load(file)
+invitation["cwd"] = os.getcwd()
+invitation["again"] = os.path.exists("{RUN_MOUNT}/began")
+open("{RUN_MOUNT}/began", "w").close()
+sys.path.insert(0, "{MOUNT}/worker.zip")
+from milkweed.worker.remote import main
+code = main(invitation)
+sys.stderr.flush()
+os._exit(code)
+""".strip()
+
+# Images differ in what they call Python.
+_FIND_PYTHON = """
+for python in python python3; do
+    command -v "$python" >/dev/null && exec "$python" -u -c "$0"
+done
+echo "milkweed: this image has no Python: neither python nor python3 is on its PATH" >&2
+exit 127
+""".strip()
+
+
+def run_python(code: str) -> list[str]:
+    """The command that runs some code with the Python of an image."""
+    return ["sh", "-c", _FIND_PYTHON, code]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where a mesh's pods are found: the namespace, and the name of the object that makes them."""
+
+    namespace: str
+    name: str
+    port: int = DEFAULT_PORT
+
+    @property
+    def service(self) -> str:
+        """The headless service that gives pods their names."""
+        return f"{self.name}-svc"
+
+    def pod(self, rank: int) -> str:
+        """The name of a pod."""
+        return f"{self.name}-{rank}"
+
+    def address(self, rank: int) -> str:
+        """The name by which other pods reach a pod, however often it is replaced."""
+        return f"{self.pod(rank)}.{self.service}.{self.namespace}.svc"
+
+
+def secret_name(apply_id: str) -> str:
+    """The Secret that all pods of a job see."""
+    return f"milkweed-{apply_id[:8]}-hosts"
+
+
+def authority_name(apply_id: str) -> str:
+    """The Secret that only clients see: with it certificates are signed."""
+    return f"milkweed-{apply_id[:8]}-authority"
+
+
+def make_part(request: Request, mesh: MeshSpec, place: Place, component: int) -> dict[str, Any]:
+    """What the keepers of one mesh are told."""
+    spec = request.spec
+    env = spec.mesh_env(mesh)
+    count = spare_count(mesh.hosts)
+    groups = range(0, count, NAMES_PER_CERTIFICATE)
+    return {
+        "apply_id": request.apply_id,
+        "cluster": "",
+        "keep": request.keep or bool(request.client_script),
+        "idle_timeout_s": spec.lifetime.idle_timeout_s,
+        "time_limit_s": spec.lifetime.time_limit_s,
+        "queued": True,
+        "replaced": True,  # a pod that comes anew has the name of the one before
+        "cwd": "",  # that of the container
+        "logs": "",
+        "record_folder": "",
+        "port": place.port,
+        "turn": 0,
+        "python": "python",
+        "addresses": {},
+        "bells": [],
+        "batch": None,
+        "part": f"0.{component}",
+        "first": False,
+        "held": is_prepared(spec.client, mesh.name),
+        "hosts": [{"mesh": mesh.name, "rank": rank, "env": env} for rank in range(mesh.hosts)],
+        "released": [],
+        "certificates": [
+            {
+                "folder": f"{MOUNT}/tls-{number}",
+                "nodes": [
+                    place.address(rank)
+                    for rank in range(at, min(at + NAMES_PER_CERTIFICATE, count))
+                ],
+            }
+            for number, at in enumerate(groups)
+        ],
+    }
+
+
+def spare_count(hosts: int) -> int:
+    """For how many hosts certificates are made, so that most changes of size need none."""
+    return hosts + max(SPARE_HOSTS, hosts // 2)
+
+
+def make_invitation(apply_id: str, component: int) -> dict[str, Any]:
+    """Which share of the job a pod is."""
+    return {
+        "apply_id": apply_id,
+        "part": f"0.{component}",
+        "folder": MOUNT,
+        "index_env": "MILKWEED_INDEX",
+        "node_env": "MILKWEED_NODE",
+        "restart_env": "MILKWEED_RESTARTS",
+        "source": "",
+        "end": ["sh", "-c", f"echo '{LEASE_OVER}' >/dev/termination-log"],
+    }
+
+
+def make_secret_data(
+    parts: Sequence[Mapping[str, Any]], authority: Authority, worker: bytes
+) -> dict[str, str]:
+    """All files of all meshes, flat as Secrets are; a mesh's volume lays out its own."""
+    data: dict[str, bytes] = {"worker.zip": worker, "ca.crt": authority.cert_pem}
+    for component, part in enumerate(parts):
+        data[f"part-{component}"] = json.dumps(part).encode()
+        invitation = make_invitation(part["apply_id"], component)
+        data[f"invitation-{component}"] = json.dumps(invitation).encode()
+        for number, certificate in enumerate(part["certificates"]):
+            leaf = authority.issue([*certificate["nodes"], "localhost", "127.0.0.1"])
+            data[f"cert-{component}-{number}"] = leaf.cert_pem
+            data[f"key-{component}-{number}"] = leaf.key_pem
+    return {key: base64.b64encode(value).decode() for key, value in data.items()}
+
+
+def make_volume(apply_id: str, part: Mapping[str, Any], component: int) -> dict[str, Any]:
+    """The volume of one mesh: its own files, in the layout that the worker knows."""
+    items = [
+        {"key": "worker.zip", "path": "worker.zip"},
+        {"key": f"part-{component}", "path": wire.part_file(part["part"])},
+        {"key": f"invitation-{component}", "path": "invitation.json"},
+    ]
+    for number in range(len(part["certificates"])):
+        items += [
+            {"key": f"cert-{component}-{number}", "path": f"tls-{number}/{tls.CERT_FILE}"},
+            {"key": f"key-{component}-{number}", "path": f"tls-{number}/{tls.KEY_FILE}"},
+            {"key": "ca.crt", "path": f"tls-{number}/{tls.CA_FILE}"},
+        ]
+    secret = {"secretName": secret_name(apply_id), "defaultMode": FILE_MODE, "items": items}
+    return {"name": VOLUME, "secret": secret}
+
+
+def make_environment(place: Place) -> list[dict[str, Any]]:
+    """The variables that tell a pod which one it is."""
+    pod = {"fieldRef": {"fieldPath": "metadata.name"}}
+    return [
+        {"name": "MILKWEED_POD", "valueFrom": pod},
+        {
+            "name": "MILKWEED_NODE",
+            "value": f"$(MILKWEED_POD).{place.service}.{place.namespace}.svc",
+        },
+        {"name": "MONARCH_PORT", "value": str(place.port)},
+    ]
+
+
+def make_secret(apply_id: str, name: str, data: Mapping[str, str], job: str) -> dict[str, Any]:
+    """A Secret that carries the job's mark."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "type": "Opaque",
+        "metadata": {
+            "name": name,
+            "labels": {JOB_LABEL: apply_id},
+            "annotations": {NAME_NOTE: job},
+        },
+        "data": dict(data),
+    }
+
+
+def make_mesh(
+    spec: JobSpec,
+    mesh: MeshSpec,
+    place: Place,
+    template: Mapping[str, Any],
+    *,
+    apply_id: str,
+    labels: Mapping[str, str],
+    annotations: Mapping[str, str],
+    handle: Mapping[str, Any],
+) -> dict[str, Any]:
+    """The object from which an operator makes the pods."""
+    return {
+        "apiVersion": "monarch.pytorch.org/v1alpha1",
+        "kind": "MonarchMesh",
+        "metadata": {
+            "name": place.name,
+            "namespace": place.namespace,
+            "labels": {**labels, JOB_LABEL: apply_id, MESH_LABEL: mesh.name},
+            "annotations": {
+                **annotations,
+                NAME_NOTE: spec.name,
+                HANDLE_NOTE: render_note(handle),
+            },
+        },
+        "spec": {"replicas": mesh.hosts, "port": place.port, "podTemplate": template},
+    }
+
+
+def render_note(handle: Mapping[str, Any]) -> str:
+    """The handle as its objects carry it: how one client reaches the cluster is nothing to the others."""
+    own = {"context", "kubeconfig", "provision"}
+    return json.dumps({key: value for key, value in handle.items() if key not in own})

@@ -1,0 +1,80 @@
+"""How a job in a cluster is: from its pods, and from what its hosts say themselves."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from ...status import HostState, HostStatus, Liveness, Status
+from .places import Pod
+from .reasons import PodView, is_hopeless
+
+_SIGNALS = frozenset(int(each) for each in signal.Signals)
+
+
+def make_status(pods: Sequence[Pod], gone: Collection[str] = ()) -> Status:
+    """What the pods alone tell: it runs as soon as one of them does; hosts that can never run are told.
+
+    `gone` names the objects that are not there any more, or never were: no pod comes of them.
+    """
+    live = Liveness.RUNNING if any(pod.running for pod in pods) else Liveness.PENDING
+    waiting = [pod for pod in pods if not pod.running or pod.ailing]
+    if gone and live is Liveness.PENDING:
+        names = ", ".join(sorted(gone))
+        return Status(liveness=Liveness.ENDED, reason=f"its objects are gone: {names}")
+    lost = tuple(_judge_lost(pod) for pod in waiting if _is_lost(pod, gone))
+    return Status(liveness=live, reason=describe_waiting(waiting, len(pods)), hosts=lost)
+
+
+def _is_lost(pod: Pod, gone: Collection[str]) -> bool:
+    return pod.mesh["name"] in gone or (pod.view is not None and is_hopeless(pod.view))
+
+
+def _judge_lost(pod: Pod) -> HostStatus:
+    if pod.view is not None:
+        return judge_pod(pod, f"pod {pod.view.name} cannot start")
+    reason = f"the MonarchMesh {pod.mesh['name']} is gone"
+    return HostStatus(host=pod.label, state=HostState.FAILED, reason=reason)
+
+
+def describe_waiting(waiting: Sequence[Pod], count: int) -> str:
+    """Which pods are waited for, and why."""
+    if not waiting:
+        return ""
+    first = waiting[0]
+    why = "it is not there yet" if first.view is None else first.view.reason or first.view.phase
+    return f"{count - len(waiting)} of {count} pods run; {first.label}: {why}"
+
+
+def describe_last(view: PodView) -> str:
+    """How a container ended that runs again; what it waits for tells nothing of that."""
+    code = view.exit_code
+    if not view.restarts or code is None or f"exit code {code}" in view.reason:
+        return ""
+    times = "once" if view.restarts == 1 else f"{view.restarts} times"
+    named = f" ({signal.Signals(code - 128).name})" if code - 128 in _SIGNALS else ""
+    return f"its container {view.container} was started again {times}, last after exit code {code}{named}"
+
+
+def judge_pod(pod: Pod, words: str) -> HostStatus:
+    """A host that does not answer: lost only where Kubernetes says so."""
+    if pod.view is None:
+        return HostStatus(host=pod.label, state=HostState.STARTING, reason="it has no pod")
+    said = "; ".join(filter(None, (pod.view.reason, describe_last(pod.view))))
+    reason = f"{words}; {said}" if said and said not in words else words
+    lost = pod.view.phase in {"Failed", "Succeeded", "Unknown"} or is_hopeless(pod.view)
+    state = HostState.FAILED if lost or pod.view.deleting else HostState.STARTING
+    return HostStatus(host=pod.label, state=state, reason=reason, exit_code=pod.view.exit_code)
+
+
+def answer_to_status(pod: Pod, answer: Mapping[str, Any]) -> HostStatus:
+    """A host as its keeper described it."""
+    item = next(item for item in answer["hosts"] if item["host"] == pod.label)
+    reason = "\n".join([item["reason"], *item.get("tail", ())]).strip()
+    return HostStatus(
+        host=pod.label,
+        state=HostState(item["state"]),
+        reason=reason,
+        exit_code=item.get("exit_code"),
+    )

@@ -1,0 +1,353 @@
+"""The Kubernetes cluster that the tests of this folder run on, and the faults they cause on it.
+
+`tests/labs/kubernetes/with.sh` runs the tests inside: pods and services have addresses and names there, and pods
+reach it. `Lab.inside` is for programs that should be in another namespace, `Lab.outside` for those that should
+reach nothing but the API server, as from a laptop. Both give a command to be started as any other, in any folder:
+
+    subprocess.run(lab.outside(sys.executable, "client.py"), cwd=folder, check=True)
+
+A program can also run in a pod: `Lab.run_pod` with the image CLIENT, in which milkweed is installed as it is in
+the source now. WORKER has the engine and nothing of milkweed; PYTHON and BUSYBOX are small. The scripts of
+`tests/labs/kubernetes` run in the namespaces of the machine, where with.sh runs.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+import json
+import os
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+SCRIPTS = Path(__file__).parents[1] / "labs" / "kubernetes"
+COMMAND_TIMEOUT_S = 60
+SETTLE_TIMEOUT_S = 90
+BUSYBOX, PYTHON = "localhost/busybox:1", "localhost/python:3.11"
+WORKER, CLIENT = "localhost/milkweed:test", "localhost/milkweed-client:test"
+API_SERVER = "kube-apiserver"
+ALWAYS_THERE = {"configmap/kube-root-ca.crt", "serviceaccount/default"}
+_NUMBERS = itertools.count(1)
+Done = subprocess.CompletedProcess[str]
+
+
+def why_missing() -> str:
+    """Why there is no cluster for the tests; nothing where there is one."""
+    if os.environ.get("MILKWEED_KUBERNETES_LAB"):
+        return ""
+    missing = os.environ.get("MILKWEED_KUBERNETES_LAB_MISSING")
+    return missing or "needs tests/labs/kubernetes/with.sh -- python -m pytest tests/kubernetes"
+
+
+class Lab:
+    """A real Kubernetes; node `i` counts from 1. What was broken is remembered, for `heal`."""
+
+    def __init__(self) -> None:
+        self.kubeconfig = os.environ["KUBECONFIG"]
+        self.run_folder = Path(self.kubeconfig).parent
+        self.log_folder = self.run_folder / "log"
+        self.nodes = [f"n{i}" for i in range(1, int(os.environ["MILKWEED_KUBERNETES_LAB"]) + 1)]
+        self._down: set[int] = set()
+        self._cut: set[int] = set()
+        self._frozen: set[str] = set()
+        self._stopped: set[str] = set()
+        self._unsettled = False
+        self._booted: dict[int, int] = {}
+        self._kinds = ""
+
+    # Programs
+
+    def kubectl(self, *argv: str, check: bool = True, text: str = "") -> Done:
+        """Run the lab's kubectl, as administrator, with a text as its input."""
+        return _run((str(SCRIPTS / "kubectl"), *argv), check=check, text=text)
+
+    def get(self, *argv: str) -> Any:
+        """What `kubectl get` finds, as data."""
+        return json.loads(self.kubectl("get", *argv, "-o", "json").stdout)
+
+    def inside(self, *argv: str, namespace: str = "default") -> list[str]:
+        """The command that runs a program as in a pod of that namespace."""
+        return [str(SCRIPTS / "place.sh"), "inside", "-n", namespace, *argv]
+
+    def outside(self, *argv: str) -> list[str]:
+        """The command that runs a program which reaches nothing but the API server."""
+        return [str(SCRIPTS / "place.sh"), "outside", *argv]
+
+    def on_node(self, i: int, *argv: str, check: bool = True) -> Done:
+        """Run a command on a node, which must be up."""
+        return _script("node.sh", "exec", str(i), *argv, check=check)
+
+    # Namespaces, and what is in them
+
+    def make_namespace(self) -> str:
+        """A new namespace in which pods can be made."""
+        name = f"t{next(_NUMBERS)}-{os.getpid()}"
+        self.kubectl("create", "namespace", name)
+        wait(lambda: len(self._fixed(name)) == 2, 20, f"namespace {name} has no service account")
+        return name
+
+    def _fixed(self, namespace: str) -> list[str]:
+        names = "configmap/kube-root-ca.crt", "serviceaccount/default"
+        found = self.kubectl("-n", namespace, "get", *names, "-o", "name", "--ignore-not-found")
+        return found.stdout.split()
+
+    def delete_namespace(self, name: str) -> None:
+        """Delete a namespace and all that is in it; pods get no time to end, and nobody waits for them."""
+        force = ("--force", "--grace-period=0", "--wait=false")
+        self.kubectl("-n", name, "delete", "pods", "--all", *force, check=False)
+        self.kubectl("delete", "namespace", name, "--wait=false", "--ignore-not-found")
+
+    def objects(self, namespace: str) -> list[str]:
+        """All objects of a namespace as `kind/name`, but events and what every namespace has."""
+        if not self._kinds:
+            listed = self.kubectl("api-resources", "--namespaced", "--verbs=list", "-o", "name")
+            kinds = [each for each in listed.stdout.split() if not each.startswith("events")]
+            self._kinds = ",".join(kinds)
+        argv = ("get", self._kinds, "-o", "name", "--ignore-not-found")
+        found = self.kubectl("-n", namespace, *argv).stdout.split()
+        return sorted(set(found) - ALWAYS_THERE)
+
+    def wait_empty(self, namespace: str, timeout_s: float = 30) -> None:
+        """Wait until nothing is left in a namespace."""
+        wait(
+            lambda: not self.objects(namespace),
+            timeout_s,
+            f"{namespace} is not empty",
+            lambda: self.objects(namespace),
+        )
+
+    def make_login(self, folder: Path, namespace: str, name: str, *rights: str) -> str:
+        """A kubeconfig of a new service account; its rights as for `kubectl create role`, else none."""
+        spaced = ("-n", namespace)
+        self.kubectl(*spaced, "create", "serviceaccount", name)
+        if rights:
+            self.kubectl(*spaced, "create", "role", name, *rights)
+            bind = (f"--role={name}", f"--serviceaccount={namespace}:{name}")
+            self.kubectl(*spaced, "create", "rolebinding", name, *bind)
+        token = self.kubectl(*spaced, "create", "token", name).stdout.strip()
+        data = json.loads(self.kubectl("config", "view", "--raw", "-o", "json").stdout)
+        data["users"] = [{"name": name, "user": {"token": token}}]
+        data["contexts"][0]["context"] |= {"user": name, "namespace": namespace}
+        path = folder / f"{name}.kubeconfig"
+        path.write_text(json.dumps(data))
+        return str(path)
+
+    # Pods
+
+    def run_pod(
+        self,
+        namespace: str,
+        name: str,
+        *argv: str,
+        image: str = PYTHON,
+        spec: Mapping[str, Any] | None = None,
+        container: Mapping[str, Any] | None = None,
+    ) -> str:
+        """Start a pod and wait until it runs; its address. `spec` and `container` are added to it."""
+        self.start_pod(namespace, name, *argv, image=image, spec=spec, container=container)
+        self.wait_phase(namespace, name, "Running")
+        return self.get("pod", "-n", namespace, name)["status"]["podIP"]
+
+    def start_pod(
+        self,
+        namespace: str,
+        name: str,
+        *argv: str,
+        image: str = PYTHON,
+        spec: Mapping[str, Any] | None = None,
+        container: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Start a pod that is not started again when it ends."""
+        main = {"name": "main", "image": image, "imagePullPolicy": "Never", "command": list(argv)}
+        pod = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": name, "labels": {"app": name}},
+            "spec": {
+                "restartPolicy": "Never",
+                "terminationGracePeriodSeconds": 1,
+                "containers": [{**main, **(container or {})}],
+                **(spec or {}),
+            },
+        }
+        self.kubectl("-n", namespace, "create", "-f", "-", text=json.dumps(pod))
+
+    def phase(self, namespace: str, pod: str) -> str:
+        """A pod's phase; nothing when it is not there."""
+        argv = ("get", "pod", pod, "-o", "jsonpath={.status.phase}", "--ignore-not-found")
+        return self.kubectl("-n", namespace, *argv).stdout
+
+    def wait_phase(self, namespace: str, pod: str, phase: str, timeout_s: float = 60) -> None:
+        """Wait until a pod is in a phase: Running, Succeeded, Failed, or gone with ''."""
+        wait(
+            lambda: self.phase(namespace, pod) == phase,
+            timeout_s,
+            f"pod {pod} is not {phase or 'gone'}",
+            lambda: self.kubectl("-n", namespace, "describe", "pod", pod, check=False).stdout,
+        )
+
+    def in_pod(self, namespace: str, pod: str, *argv: str, check: bool = True) -> Done:
+        """Run a command in a pod."""
+        return self.kubectl("-n", namespace, "exec", pod, "--", *argv, check=check)
+
+    def logs(self, namespace: str, pod: str) -> str:
+        """What a pod printed."""
+        return self.kubectl("-n", namespace, "logs", pod).stdout
+
+    # Faults of nodes
+
+    def kill_node(self, i: int) -> None:
+        """End every process on a node, its pods too: its peers see their connections close."""
+        self._fault("kill", i)
+        self._down.add(i)
+
+    def poweroff_node(self, i: int) -> None:
+        """Cut the cable of a node, then end its processes: its peers see silence."""
+        self._fault("poweroff", i)
+        self._down.add(i)
+        self._cut.add(i)
+
+    def cut_node(self, i: int) -> None:
+        """Cut the cable of a node; its pods go on."""
+        self._fault("cut", i)
+        self._cut.add(i)
+
+    def mend_node(self, i: int) -> None:
+        """Heal the cable of a node."""
+        self._fault("mend", i)
+        self._cut.discard(i)
+
+    def start_node(self, i: int) -> None:
+        """Boot a node that was killed or powered off; its cable is healed too."""
+        wait(lambda: not self._is_running(i), 10, f"n{i} has not ended")
+        self._fault("start", i)
+        self._booted[i] = int(time.time())
+        self._down.discard(i)
+        self._cut.discard(i)
+
+    def _fault(self, command: str, i: int) -> None:
+        self._unsettled = True
+        _script("node.sh", command, str(i))
+
+    def _is_running(self, i: int) -> bool:
+        return _script("node.sh", "pid", str(i), check=False).returncode == 0
+
+    def node_states(self) -> dict[str, str]:
+        """Whether the nodes are ready: `True`, `False`, or `Unknown` for one that is silent."""
+        path = "{range .items[*]}{.metadata.name} {.status.conditions[?(@.type=='Ready')].status}{'\\n'}"
+        lines = self.kubectl("get", "nodes", "-o", f"jsonpath={path}{{end}}").stdout.splitlines()
+        return dict(line.split() for line in lines)
+
+    def wait_node_state(self, i: int, state: str, timeout_s: float = 40) -> None:
+        """Wait until a node is ready, or not."""
+        wait(
+            lambda: self.node_states()[f"n{i}"] == state,
+            timeout_s,
+            f"n{i} is not {state}",
+            self.node_states,
+        )
+
+    # Faults of the control plane; pods go on
+
+    def stop_api(self, program: str = API_SERVER) -> None:
+        """End the API server as a crash does, or another program of the control plane."""
+        _script("ctl.sh", "stop", program)
+        self._stopped.add(program)
+        self._frozen.discard(program)
+
+    def start_api(self, program: str = API_SERVER) -> None:
+        """Start it again with all that it knew, and wait until it answers."""
+        _script("ctl.sh", "start", program)
+        self._stopped.discard(program)
+        self._unsettled = True
+
+    def restart_api(self, program: str = API_SERVER) -> None:
+        """Stop and start it."""
+        self.stop_api(program)
+        self.start_api(program)
+
+    def freeze_api(self, program: str = API_SERVER) -> None:
+        """Make it silent: connections to it hang."""
+        _script("ctl.sh", "freeze", program)
+        self._frozen.add(program)
+        self._unsettled = True
+
+    def thaw_api(self, program: str = API_SERVER) -> None:
+        """Let it go on."""
+        _script("ctl.sh", "thaw", program)
+        self._frozen.discard(program)
+
+    # Healing
+
+    def heal(self) -> None:
+        """Undo every fault, and wait until every node is ready."""
+        for program in sorted(self._frozen):
+            self.thaw_api(program)
+        for program in sorted(self._stopped):
+            self.start_api(program)
+        for i in sorted(self._cut - self._down):
+            self.mend_node(i)
+        for i in sorted(self._down):
+            self.start_node(i)
+        if self._unsettled:
+            start_s = time.time()
+            wait(lambda: self._is_whole(start_s), SETTLE_TIMEOUT_S, "not healed", self.node_states)
+            self._unsettled = False
+
+    def _is_whole(self, since_s: float) -> bool:
+        """Whether every node is ready, and has said so after it was mended or booted."""
+        leases = self.get("leases", "-n", "kube-node-lease")["items"]
+        renewed = {each["metadata"]["name"]: _seconds(each["spec"]["renewTime"]) for each in leases}
+        if any(renewed[name] < since_s for name in self.nodes):
+            return False
+        said = {each["metadata"]["name"]: _ready(each) for each in self.get("nodes")["items"]}
+        late = [i for i, boot_s in self._booted.items() if said[f"n{i}"][1] <= boot_s]
+        return not late and all(state == "True" for state, _time in said.values())
+
+
+def _seconds(text: str) -> float:
+    return dt.datetime.fromisoformat(text).timestamp()
+
+
+def _ready(node: Any) -> tuple[str, float]:
+    """Whether a node is ready, and when it said so."""
+    found = next(each for each in node["status"]["conditions"] if each["type"] == "Ready")
+    return found["status"], _seconds(found["lastHeartbeatTime"])
+
+
+def _run(argv: Sequence[str], *, check: bool, text: str = "") -> Done:
+    done = subprocess.run(
+        argv,
+        check=False,
+        input=text,
+        capture_output=True,
+        text=True,
+        timeout=COMMAND_TIMEOUT_S,
+    )
+    assert not check or done.returncode == 0, f"{argv}: exit {done.returncode}\n{done.stderr}"
+    return done
+
+
+def _script(name: str, *args: str, check: bool = True) -> Done:
+    """Run a script of the lab in the namespaces of the machine."""
+    pid = os.environ["MILKWEED_KUBERNETES_LAB_PID"]
+    there = ("nsenter", "-t", pid, "-m", "-u", "-n", "-w", "--", str(SCRIPTS / name))
+    return _run((*there, *args), check=check)
+
+
+def wait(
+    true: Callable[[], bool],
+    timeout_s: float,
+    what: str,
+    seen: Callable[[], object] | None = None,
+) -> None:
+    """Wait for something that must become true."""
+    deadline_s = time.monotonic() + timeout_s
+    while not true():
+        assert time.monotonic() < deadline_s, (
+            f"after {timeout_s} s: {what}: {seen() if seen else ''}"
+        )
+        time.sleep(0.1)

@@ -1,0 +1,83 @@
+#!/bin/bash
+# with.sh [NODES] -- CMD... : runs CMD inside a new cluster (see place.sh), in the current folder, and takes the cluster down
+# afterwards, whatever happened. Exit status: CMD's. CMD sees
+#   KUBECONFIG                   the administrator's
+#   MILKWEED_KUBERNETES_LAB      how many nodes there are
+#   MILKWEED_KUBERNETES_LAB_PID  the pid of this script, which is in the namespaces of this machine
+# Where no cluster can run CMD is run without one, and MILKWEED_KUBERNETES_LAB_MISSING says why.
+# shellcheck disable=SC2317  # functions are called by traps
+set -euo pipefail
+NODES=2
+usage() { sed -n '2,/^# shellcheck/{/^# shellcheck/!s/^# //p}' "$0" >&2; exit 2; }
+if [ $# -gt 0 ] && [ "$1" != -- ]; then NODES=$1 && shift; fi
+case $NODES in '' | 0 | *[!0-9]*) usage ;; esac
+if [ $# -lt 2 ] || [ "$1" != -- ]; then usage; fi
+shift
+export NODES
+unset MILKWEED_KUBERNETES_LAB MILKWEED_KUBERNETES_LAB_PID MILKWEED_KUBERNETES_LAB_MISSING
+FRESH=1
+. "$(dirname "$(readlink -f "$0")")/env.sh"
+. "$W/images.sh"
+unset FRESH
+
+why_not() { # prints why no cluster can run here; nothing where one can
+  local p
+  is_root || { echo "it needs root"; return; }
+  for p in $PROGRAMS etcd; do
+    [ -x "$BIN/$p" ] || { echo "there is no $p (tests/labs/prepare.sh kubernetes)"; return; }
+  done
+  unshare --net --mount --pid --fork true 2>/dev/null || { echo "this root may not make namespaces"; return; }
+  have_images || echo "there are no images, or those of another version (tests/labs/prepare.sh kubernetes)"
+}
+
+missing=$(why_not)
+if [ -n "$missing" ]; then
+  export MILKWEED_KUBERNETES_LAB_MISSING="no Kubernetes here: $missing"
+  echo "with.sh: $MILKWEED_KUBERNETES_LAB_MISSING" >&2
+  unset KUBECONFIG
+  exec "$@"
+fi
+
+# One cluster a machine: its addresses are routed there. What a killed with.sh left behind is cleared away.
+mkdir -p "$LAB" /run/lock
+exec 9>/run/lock/milkweed-kubernetes
+flock -n 9 || { echo "with.sh: waiting for another with.sh" >&2; flock 9; }
+if [ -e /run/netns/k8s-cp ] || pid_of kube-apiserver >/dev/null; then
+  [ -e "$RUN/with" ] || { echo "with.sh: a cluster is up: down.sh takes it down" >&2; exit 1; }
+  "$W/down.sh" >/dev/null 9>&-
+fi
+
+child=
+down() {
+  local rc=$?
+  trap '' HUP INT TERM
+  if [ -n "$child" ]; then
+    [ "$rc" = 130 ] || kill -TERM "$child" 2>/dev/null || true # Ctrl-C it has heard itself
+    for _ in $(seq 50); do # it may have something to say
+      kill -0 "$child" 2>/dev/null || break
+      sleep 0.1
+    done
+  fi
+  "$W/down.sh" >/dev/null 9>&- || { echo "with.sh: the cluster was not taken down" >&2; rc=1; }
+  exit "$rc"
+}
+trap down EXIT
+trap 'exit 129' HUP
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+# Nodes that are silent are noticed soon.
+export NODE_GRACE=${NODE_GRACE:-8s} NODE_LEASE=${NODE_LEASE:-8}
+"$W/up.sh" >"$LAB/with.log" 2>&1 9>&- || { cat "$LAB/with.log" >&2; exit 1; }
+touch "$RUN/with"
+
+{ # read as a whole before it runs: this file may change while CMD does
+  export MILKWEED_KUBERNETES_LAB=$NODES MILKWEED_KUBERNETES_LAB_PID=$$
+  # In the background, or no signal would reach this script before CMD ends; with the usual input and signals.
+  env --default-signal=INT,QUIT "$W/place.sh" inside "$@" <&0 9>&- &
+  child=$!
+  rc=0
+  wait "$child" || rc=$?
+  child=
+  exit "$rc"
+}

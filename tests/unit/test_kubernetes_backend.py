@@ -1,0 +1,349 @@
+"""The Kubernetes backend and a cluster in memory: finding jobs, changing their sizes, ending them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography import x509
+
+from milkweed import registry
+from milkweed.backends.kubernetes import cluster, finding
+from milkweed.backends.kubernetes.backend import KubernetesBackend
+from milkweed.backends.kubernetes.start import HANDLE_NOTE, secret_name
+from milkweed.errors import BackendError, DeadlineError, SpecError, UnreachableError
+from milkweed.job import lifecycle
+from milkweed.kube.api import ApiError
+from milkweed.kube.resources import MESHES, PODS, SECRETS
+from milkweed.state import StateFile
+from unit.kubernetes_jobs import (
+    APPLY_ID,
+    FOUND,
+    OTHER_ID,
+    Space,
+    create,
+    make_spec,
+    mesh_name,
+    read_secret,
+    submit,
+)
+
+
+def lose_files(home: Path) -> None:
+    """As on another machine."""
+    shutil.rmtree(home)
+
+
+# Checking
+
+
+def test_what_is_wrong_by_itself_is_refused_without_asking(space: Space) -> None:
+    """A malformed declaration needs no cluster to be refused."""
+    for options in ({"namespace": "No"}, {"meshes": {"x": {}}}, {"meshes": {"w": {"port": "a"}}}):
+        with pytest.raises(SpecError):
+            KubernetesBackend().validate(make_spec(**options))
+    KubernetesBackend().validate(make_spec())
+    assert space.reached == []
+
+
+# Finding
+
+
+def test_a_job_is_found_by_its_mark(space: Space) -> None:
+    """Where it was asked for; another one is not found in its stead."""
+    handle = submit()
+    assert KubernetesBackend().find(APPLY_ID) == handle
+    assert KubernetesBackend().find(OTHER_ID) is None
+
+
+def test_a_job_is_looked_for_where_it_was_asked_for(space: Space) -> None:
+    """In its context and namespace, whatever the current ones are now."""
+    submit(make_spec(context="there", kubeconfig="/k", namespace="other"))
+    space.config.namespace = "elsewhere"
+    space.reached.clear()
+    found = KubernetesBackend().find(APPLY_ID)
+    assert found is not None
+    assert found["namespace"] == "other"
+    assert space.reached == [("here", "/k")]
+
+
+def test_a_job_is_found_with_all_files_gone(space: Space, home: Path) -> None:
+    """What its objects carry is enough, but for how this client reaches the cluster."""
+    handle = submit(make_spec({"a": 1, "b": 2}))
+    lose_files(home)
+    found = KubernetesBackend().find(APPLY_ID)
+    assert found is not None
+    own = ("context", "kubeconfig", "provision")
+    assert {key: value for key, value in found.items() if key not in own} == {
+        key: value for key, value in handle.items() if key not in own
+    }
+    space.reached.clear()
+    KubernetesBackend().cancel(found)
+    assert space.objects == {}
+    assert set(space.reached) == {(None, None)}
+
+
+def test_a_job_without_files_is_found_in_ones_own_namespace(space: Space, home: Path) -> None:
+    """Who may not look into all namespaces looks into the context's."""
+    submit()
+    lose_files(home)
+    space.forbidden.add(("list all", MESHES.plural))
+    assert KubernetesBackend().find(APPLY_ID) is not None
+    space.forbidden.add(("list", MESHES.plural))
+    with pytest.raises(ApiError):
+        KubernetesBackend().find(APPLY_ID)
+
+
+def test_what_is_gone_is_gone(space: Space) -> None:
+    """A cluster that was read and has nothing of it is certain; so is one that knows no such objects."""
+    submit()
+    space.objects.clear()
+    assert KubernetesBackend().find(APPLY_ID) is None
+    space.unknown.add(MESHES.plural)
+    assert KubernetesBackend().find(APPLY_ID) is None
+    assert KubernetesBackend().find(OTHER_ID) is None
+
+
+@pytest.mark.parametrize("files", [True, False])
+def test_what_nobody_knows_is_not_taken_for_gone(space: Space, home: Path, files: bool) -> None:
+    """While the API server does not answer nobody says that a job does not exist."""
+    submit()
+    if not files:
+        lose_files(home)
+    space.go_away()
+    with pytest.raises(UnreachableError):
+        KubernetesBackend().find(APPLY_ID)
+
+
+def test_pods_of_others_are_found_without_asking(space: Space) -> None:
+    """Nothing of such a job is in the cluster, so there is nothing to look for."""
+    handle = submit(FOUND)
+    space.go_away()
+    assert KubernetesBackend().find(APPLY_ID) == handle
+
+
+@pytest.mark.parametrize("note", ["", "no JSON", "[]", "{}", None])
+def test_a_note_that_cannot_be_read_is_passed_over(
+    space: Space, home: Path, note: str | None
+) -> None:
+    """Whoever may change objects may write anything."""
+    submit()
+    lose_files(home)
+    change = {"metadata": {"annotations": {HANDLE_NOTE: note}}}
+    space.patch(MESHES, "lab", mesh_name(), change)
+    assert KubernetesBackend().find(APPLY_ID) is None
+    assert KubernetesBackend().allocations() == {APPLY_ID: "demo"}
+
+
+# Listing
+
+
+def test_every_job_is_listed_once(space: Space) -> None:
+    """With its name, in all namespaces; what others made has no mark."""
+    submit(make_spec({"a": 1, "b": 1}))
+    submit(make_spec(namespace="other"), OTHER_ID)
+    space.put(MESHES.plural, {"metadata": {"name": "x", "namespace": "lab"}})
+    assert KubernetesBackend().allocations() == {APPLY_ID: "demo", OTHER_ID: "demo"}
+
+
+def test_who_may_not_look_everywhere_lists_ones_own_namespace(space: Space) -> None:
+    """That of the context."""
+    submit()
+    submit(make_spec(namespace="other"), OTHER_ID)
+    space.forbidden.add(("list all", MESHES.plural))
+    assert KubernetesBackend().allocations() == {APPLY_ID: "demo"}
+
+
+def test_a_list_that_cannot_be_had_is_an_error(space: Space) -> None:
+    """An empty list would be a lie."""
+    space.forbidden |= {("list all", MESHES.plural), ("list", MESHES.plural)}
+    with pytest.raises(BackendError):
+        KubernetesBackend().allocations()
+    space.go_away()
+    with pytest.raises(UnreachableError):
+        KubernetesBackend().allocations()
+
+
+def test_a_cluster_without_such_objects_has_no_jobs(space: Space) -> None:
+    """Nobody installed the operator there."""
+    space.unknown.add(MESHES.plural)
+    assert KubernetesBackend().allocations() == {}
+
+
+# Sizes
+
+
+def names_in_certificates(space: Space) -> set[str]:
+    """Every name that hosts can show."""
+    data = read_secret(space, secret_name(APPLY_ID))
+    found: set[str] = set()
+    for key in data:
+        if key.startswith("cert-"):
+            leaf = x509.load_pem_x509_certificate(data[key])
+            names = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+            found.update(names.get_values_for_type(x509.DNSName))
+    return found
+
+
+def test_certificates_come_before_sizes(space: Space) -> None:
+    """A host that comes finds itself in what it is told."""
+    handle = submit()
+    space.writes.clear()
+    resized = KubernetesBackend().resize(handle, make_spec({"w": 30}))
+    assert [plural for _verb, plural, _name in space.writes] == [
+        "secrets",
+        "secrets",
+        "monarchmeshes",
+    ]
+    assert resized["meshes"]["w"]["hosts"] == 30
+    part = json.loads(read_secret(space, secret_name(APPLY_ID))["part-0"])
+    assert [host["rank"] for host in part["hosts"]] == list(range(30))
+    last = f"{mesh_name()}-29.{mesh_name()}-svc.lab.svc"
+    assert last in names_in_certificates(space)
+
+
+def test_pods_that_stay_are_not_touched(space: Space) -> None:
+    """Only the number changes, not the template: whatever differs there would have every pod replaced."""
+    handle = submit()
+    space.edit(
+        MESHES.plural, "lab", mesh_name(), lambda mesh: mesh["spec"]["podTemplate"].update(x="y")
+    )
+    before = space.objects[MESHES.plural, "lab", mesh_name()]["spec"]["podTemplate"]
+    resized = KubernetesBackend().resize(handle, make_spec({"w": 5}))
+    [mesh] = space.of_kind(MESHES.plural)
+    assert mesh["spec"] == {"replicas": 5, "port": 26600, "podTemplate": before}
+    noted = json.loads(mesh["metadata"]["annotations"][HANDLE_NOTE])
+    assert noted["meshes"] == resized["meshes"]
+
+
+def test_a_very_large_mesh_gets_another_certificate(space: Space) -> None:
+    """Which must stand in the template."""
+    handle = submit(make_spec({"w": 100}))
+    KubernetesBackend().resize(handle, make_spec({"w": 200}))
+    [mesh] = space.of_kind(MESHES.plural)
+    volume, *_others = mesh["spec"]["podTemplate"]["spec"]["volumes"]
+    assert "tls-1/tls.crt" in {item["path"] for item in volume["secret"]["items"]}
+
+
+def test_the_authority_stays_the_same_on_another_machine(space: Space, home: Path) -> None:
+    """Hosts that stay must trust those that come, whoever asks for them."""
+    submit()
+    before = read_secret(space, secret_name(APPLY_ID))["ca.crt"]
+    lose_files(home)
+    found = KubernetesBackend().find(APPLY_ID)
+    assert found is not None
+    KubernetesBackend().resize(found, make_spec({"w": 3}))
+    assert read_secret(space, secret_name(APPLY_ID))["ca.crt"] == before
+
+
+def test_sizes_of_what_is_gone(space: Space) -> None:
+    """Told, and nothing is made anew."""
+    handle = submit()
+    space.remove(MESHES.plural, "lab", mesh_name())
+    with pytest.raises(BackendError, match="change the size"):
+        KubernetesBackend().resize(handle, make_spec({"w": 3}))
+    assert space.names(MESHES) == []
+
+
+# Ending
+
+
+def test_ending_deletes_everything_with_the_mark(space: Space, folder: Path, home: Path) -> None:
+    """And nothing else; the record and the keys of this machine go, too."""
+    record = create()
+    other = submit(make_spec({"x": 1}), OTHER_ID)
+    for rank in range(2):
+        space.add_pod(f"{mesh_name()}-{rank}")
+    lifecycle.end(KubernetesBackend(), record, StateFile("job.json"))
+    assert space.names(MESHES) == [other["meshes"]["x"]["name"]]
+    assert len(space.names(SECRETS)) == 2
+    assert space.names(PODS) == []
+    assert not registry.folder_of(APPLY_ID).exists()
+    assert list(folder.iterdir()) == []
+
+
+def test_ending_twice_is_ending_once(space: Space) -> None:
+    """What is gone already is fine."""
+    handle = submit()
+    KubernetesBackend().cancel(handle)
+    space.writes.clear()
+    KubernetesBackend().cancel(handle)
+    assert space.writes == []
+
+
+def test_ending_waits_for_the_pods(space: Space, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Objects are deleted once; pods take their time."""
+    handle = submit()
+    space.add_pod(f"{mesh_name()}-0")
+    space.stuck = True
+    waits: list[float] = []
+
+    def wait(*_where: Any) -> None:
+        waits.append(_where[-1])
+        if len(waits) == 3:
+            space.drop_pods(mesh_name())
+
+    monkeypatch.setattr(cluster, "wait_change", wait)
+    KubernetesBackend().cancel(handle)
+    assert len(waits) == 3
+    assert [verb for verb, _plural, _name in space.writes].count("delete") == 3
+
+
+def test_an_end_that_does_not_come_has_a_deadline(
+    space: Space, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A node that does not answer keeps its pods: the error names them, and one can ask again."""
+    monkeypatch.setattr(finding, "CANCEL_TIMEOUT_S", -1.0)
+    handle = submit()
+    space.stuck = True
+    space.add_pod(f"{mesh_name()}-1")
+    with pytest.raises(DeadlineError, match="still there") as caught:
+        KubernetesBackend().cancel(handle)
+    assert caught.value.seen == f"{mesh_name()}-1"
+    assert "node" in caught.value.hint
+    space.drop_pods(mesh_name())
+    KubernetesBackend().cancel(handle)
+
+
+def test_ending_while_nobody_answers_changes_nothing(space: Space, folder: Path) -> None:
+    """The record stays, so that the job can be ended later."""
+    record = create()
+    space.go_away()
+    with pytest.raises(UnreachableError):
+        lifecycle.end(KubernetesBackend(), record, StateFile("job.json"))
+    assert StateFile("job.json").load() == record
+    assert registry.folder_of(APPLY_ID).is_dir()
+
+
+def test_pods_of_others_are_left_in_peace(space: Space) -> None:
+    """Nothing is deleted, and nothing asked that such a user may not."""
+    handle = submit(FOUND)
+    space.add_pod("x-0", "", labels={"app": "x", "rank": "0"})
+    space.forbidden |= {("list", MESHES.plural), ("list", SECRETS.plural)}
+    KubernetesBackend().glance(handle)
+    assert len(cluster._watches) == 1
+    KubernetesBackend().cancel(handle)
+    assert space.names(PODS) == ["x-0"]
+    assert space.writes == []
+    assert cluster._watches == {}
+
+
+def test_the_authority_is_found_in_the_cluster(space: Space, home: Path) -> None:
+    """By clients on other machines; only whoever may read the Secret can be one."""
+    from milkweed.backends.kubernetes.credentials import ensure_authority
+
+    handle = submit()
+    first = ensure_authority(APPLY_ID)
+    lose_files(home)
+    found = ensure_authority(APPLY_ID, space, handle)
+    assert (found.cert_pem, found.key_pem) == (first.cert_pem, first.key_pem)
+    kept = home / "jobs" / APPLY_ID / "tls"
+    assert {path.stat().st_mode & 0o077 for path in kept.iterdir()} == {0}
+    lose_files(home)
+    space.forbidden.add(("get", SECRETS.plural))
+    with pytest.raises(ApiError):
+        ensure_authority(APPLY_ID, space, handle)
+    assert not home.exists()

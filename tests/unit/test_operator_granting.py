@@ -1,0 +1,209 @@
+"""What callers of the endpoint do with their meshes: look at their hosts, change their size, give them back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from milkweed.backends.kubernetes.making import PROBE
+from milkweed.backends.kubernetes.pod_template import inject_worker
+from milkweed.backends.kubernetes.start import (
+    JOB_LABEL,
+    LOADER,
+    MOUNT,
+    Place,
+    make_environment,
+    make_volume,
+    run_python,
+    secret_name,
+)
+from milkweed.kube.resources import MESHES, PODS, SECRETS
+from milkweed.operator.admission import RULE_LABEL, SECRETS_NOTE
+from milkweed.operator.granting import LARGEST_MESH
+from milkweed.operator.policy import parse_policy
+from milkweed.operator.provision import Provisioner
+from milkweed.testing import FakeClock
+from unit.operator_asked import RULE, Reviewed, ask, post
+from unit.operator_runs import get_mesh, get_set, make_mesh, make_operator, make_template, run
+from unit.test_operator_job_secrets import AUTHORITY, HOSTS, encode, job_mesh, secret
+
+
+@pytest.fixture
+def cluster() -> Reviewed:
+    return Reviewed()
+
+
+@pytest.fixture
+def policy() -> dict[str, Any]:
+    """What the policy says; a test may change it."""
+    return {"rules": [{**RULE, "maxTotalHosts": 6}]}
+
+
+@pytest.fixture
+def provisioner(cluster: Reviewed, policy: dict[str, Any]) -> Provisioner:
+    return Provisioner(cluster, lambda: parse_policy(policy))  # type: ignore[arg-type]
+
+
+def resize(provisioner: Provisioner, replicas: Any, token: str = "good", **more: Any) -> Any:  # noqa: S107  no secret
+    return ask(provisioner, "PATCH", "trainers", token, {"replicas": replicas, **more})
+
+
+# Looking
+
+
+def test_why_hosts_wait_is_told(
+    provisioner: Provisioner, cluster: Reviewed, clock: FakeClock
+) -> None:
+    """Each pod of the mesh, and nobody else's."""
+    post(provisioner, make_mesh())
+    run(make_operator(cluster, clock), cluster, clock)
+    waiting = {"reason": "ImagePullBackOff", "message": "not found"}
+
+    def break_pod(pod: dict[str, Any]) -> None:
+        own = {"name": "worker", "state": {"waiting": waiting}}
+        pod["spec"] = {"containers": [{"name": "worker"}]}
+        pod["status"] = {"phase": "Pending", "containerStatuses": [own], "conditions": []}
+
+    cluster.edit(PODS.plural, "team", "trainers-1", break_pod)
+    labels = get_set(cluster)["spec"]["template"]["metadata"]["labels"]
+    cluster.put(PODS.plural, {"metadata": {"name": "copy", "labels": labels}, "status": {}})
+    first, second = ask(provisioner, "GET", "trainers").document["pods"]
+    assert (first["name"], first["ready"], first["word"]) == ("trainers-0", True, "")
+    assert (second["name"], second["phase"], second["ready"]) == ("trainers-1", "Pending", False)
+    assert second["word"] == "ImagePullBackOff"
+    assert "its image cannot be pulled: not found" in second["reason"]
+    assert not {"labels", "owner"} & set(first)
+
+
+# Resizing
+
+
+def test_a_mesh_is_resized(provisioner: Provisioner, cluster: Reviewed) -> None:
+    """Its Secrets first, and its notes with it."""
+    post(provisioner, job_mesh())
+    cluster.writes.clear()
+    more = "milkweed-3f0c5f0e-more"
+    answer = resize(
+        provisioner,
+        4,
+        secrets=[secret(key=encode("new")), secret(more)],
+        annotations={"milkweed.dev/handle": "{}"},
+    )
+    assert (answer.status, answer.document["spec"]["replicas"]) == (200, 4)
+    mesh = get_mesh(cluster)
+    assert mesh["spec"]["replicas"] == 4
+    assert mesh["metadata"]["annotations"]["milkweed.dev/handle"] == "{}"
+    assert mesh["metadata"]["annotations"][SECRETS_NOTE] == f"{AUTHORITY},{HOSTS},{more}"
+    assert [one[1] for one in cluster.writes] == [SECRETS.plural, SECRETS.plural, MESHES.plural]
+    assert (answer.audit["hosts"], answer.audit["rule"], answer.audit["secrets"]) == (
+        4,
+        "research",
+        2,
+    )
+
+
+def test_growth_is_within_the_policy(
+    provisioner: Provisioner, cluster: Reviewed, policy: dict[str, Any]
+) -> None:
+    """In one mesh and in all; what the mesh has already does not count against it."""
+    post(provisioner, make_mesh())
+    post(provisioner, make_mesh("other", 2), "colleague")
+    assert resize(provisioner, 4).status == 200
+    denied = resize(provisioner, 5)
+    assert denied.status == 403
+    texts = [one["text"] for one in denied.document["violations"]]
+    assert texts == [
+        "5 hosts asked for, at most 4: 1 too many",
+        "5 hosts asked for beside 2 in use, at most 6: 1 too many",
+    ]
+    policy["rules"][0]["images"] = ["other:*"]
+    assert resize(provisioner, 5).status == 403
+    assert resize(provisioner, 1).status == 200
+    assert get_mesh(cluster)["spec"]["replicas"] == 1
+
+
+def test_another_rule_may_allow_the_growth(
+    provisioner: Provisioner, cluster: Reviewed, policy: dict[str, Any]
+) -> None:
+    """Then it counts there."""
+    policy["rules"].append({**RULE, "name": "large", "maxHosts": 100})
+    post(provisioner, make_mesh())
+    assert resize(provisioner, 50).status == 200
+    assert get_mesh(cluster)["metadata"]["labels"][RULE_LABEL] == "large"
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({}, "replicas"),
+        ({"replicas": 0}, "replicas"),
+        ({"replicas": True}, "replicas"),
+        ({"replicas": "2"}, "replicas"),
+        ({"replicas": 2, "podTemplate": {}}, "podTemplate"),
+        ({"replicas": 2, "annotations": {"other": "x"}}, "annotations.other"),
+        ({"replicas": 2, "annotations": {"milkweed.dev/handle": 1}}, "annotations.milkweed.dev/handle"),
+        ({"replicas": 2, "secrets": [secret("other")]}, "secrets[0].name"),
+    ],
+)  # fmt: skip
+def test_changes_that_are_refused(
+    provisioner: Provisioner, cluster: Reviewed, body: Any, field: str
+) -> None:
+    """Nothing else of a mesh can be changed."""
+    post(provisioner, job_mesh())
+    before = get_mesh(cluster)
+    answer = ask(provisioner, "PATCH", "trainers", body=body)
+    assert answer.status == 400
+    assert answer.document["violations"][0]["field"] == field
+    assert get_mesh(cluster) == before
+
+
+def test_meshes_of_others_are_not_resized(provisioner: Provisioner, cluster: Reviewed) -> None:
+    """They are not there."""
+    post(provisioner, make_mesh())
+    assert resize(provisioner, 1, "colleague").status == 404
+    assert get_mesh(cluster)["spec"]["replicas"] == 2
+
+
+# Giving back
+
+
+def test_a_mesh_that_leaves(provisioner: Provisioner, cluster: Reviewed) -> None:
+    """It is seen until its hosts are gone, and can be neither changed nor had again until then."""
+    post(provisioner, make_mesh())
+    stamp = {"deletionTimestamp": "2024-01-01T00:00:00Z"}
+    cluster.edit(MESHES.plural, "team", "trainers", lambda mesh: mesh["metadata"].update(stamp))
+    assert ask(provisioner, "GET", "trainers").document["leaving"] is True
+    assert resize(provisioner, 1).status == 409
+    assert post(provisioner, make_mesh()).status == 409
+
+
+def test_a_mesh_that_is_too_large(provisioner: Provisioner) -> None:
+    """Secrets may be large, and meshes not."""
+    mesh = make_mesh(annotations={"long": "x" * LARGEST_MESH})
+    answer = post(provisioner, mesh)
+    assert answer.status == 400
+    assert f"more than {LARGEST_MESH} bytes" in answer.document["violations"][0]["text"]
+
+
+def test_what_jobs_ask_for_is_within_a_plain_rule(
+    provisioner: Provisioner, cluster: Reviewed
+) -> None:
+    """The pods of a job use nothing but what every rule allows, and their own Secret."""
+    mesh = job_mesh()
+    place, apply_id = (
+        Place(namespace="team", name="trainers"),
+        mesh["metadata"]["labels"][JOB_LABEL],
+    )
+    mesh["spec"]["podTemplate"] = inject_worker(
+        make_template(),
+        command=run_python(LOADER),
+        env=make_environment(place),
+        mounts=[{"name": "milkweed", "mountPath": MOUNT, "readOnly": True}],
+        volumes=[make_volume(apply_id, {"part": "0.0", "certificates": [{}]}, 0)],
+        ports=[{"name": "monarch", "containerPort": place.port}],
+        probe=PROBE,
+    ).template
+    assert post(provisioner, mesh).document.get("violations", []) == []
+    assert secret_name(apply_id) == HOSTS
+    assert len(cluster.of_kind(SECRETS.plural)) == 2
