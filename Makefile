@@ -24,6 +24,8 @@ LINTERS := codespell==2.4.* import-linter==2.16 'pyright[nodejs]==1.1.414' ruff=
 # silently ignored by pytest-xdist 3.8 under pytest 9.2.)
 PYTEST := $(BIN)/python -m pytest
 PYTEST_ARGS ?= -n 2 --dist loadfile
+# How quick commands are is measured before the machine has anything else to do.
+SPEED := tests/gates/test_speed_budget.py
 # Tests on a real Slurm run on its login node, one after the other: they break it.
 SLURM := tests/labs/slurm/with.sh 6 --
 # Tests on a real Kubernetes run as a program in it; they wait most of the time, so they run beside the others.
@@ -42,8 +44,9 @@ demo: $(VENV)/.milkweed ## run the demonstration on this machine
 .PHONY: test
 test: lint ## lint, then every test; what this machine lacks is skipped, with the reason
 	@failed=; run() { echo "$$*"; "$$@" || failed+=" ($$*)"; }; \
+	run $(PYTEST) -n 0 -q $(SPEED); \
 	$(KUBERNETES) $(PYTEST) -n 0 -rs tests/kubernetes >$(VENV)/kubernetes.log 2>&1 & kubernetes=$$!; \
-	run $(PYTEST) $(PYTEST_ARGS) -rs -m 'not slurm and not kubernetes'; \
+	run $(PYTEST) $(PYTEST_ARGS) -rs -m 'not slurm and not kubernetes' --ignore $(SPEED); \
 	VER=24 $(SLURM) $(PYTEST) -n 0 -rs -m 'not slow' tests/slurm >$(VENV)/slurm24.log 2>&1 & second=$$!; \
 	run env VER=22 $(SLURM) $(PYTEST) -n 0 -rs tests/slurm; \
 	wait $$second || failed+=' (Slurm 24.11)'; cat $(VENV)/slurm24.log; \

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import os
 import signal
-import socket
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ def boot_id() -> str:
 
 def machine() -> dict[str, str]:
     """Who this machine is, for records that may be read on another one."""
-    return {"hostname": socket.gethostname(), "machine_id": _read("/etc/machine-id")}
+    return {"hostname": os.uname().nodename, "machine_id": _read("/etc/machine-id")}
 
 
 def process(pid: int) -> dict[str, Any] | None:

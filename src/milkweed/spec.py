@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
-import hashlib
 import json
 import keyword
 import re
@@ -177,6 +175,8 @@ class JobSpec:
     def fingerprint(self) -> str:
         """A short name for what defines the allocation: equal fingerprints can share one."""
         text = json.dumps(self.identity(), sort_keys=True, separators=(",", ":"))
+        import hashlib  # only here, and commands that need none of it must be quick
+
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
     def resized(self, sizes: Mapping[str, int]) -> JobSpec:
@@ -271,6 +271,8 @@ def _check_known(given: Iterable[str], known: Iterable[str], where: str) -> None
 def suggest(word: str, known: Iterable[str]) -> str:
     """The nearest known word, or all of them."""
     words = sorted(known)
+    import difflib  # for those who made a mistake
+
     if near := difflib.get_close_matches(word, words, n=1):
         return f"did you mean {near[0]!r}?"
     return f"known: {', '.join(words)}" if words else "none are known"
