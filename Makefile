@@ -28,7 +28,7 @@ PYTEST_ARGS ?= -n 2 --dist loadfile
 SPEED := tests/gates/test_speed_budget.py
 # Tests on a real Slurm run on its login node, one after the other: they break it.
 SLURM := tests/labs/slurm/with.sh 6 --
-# Tests on a real Kubernetes run as a program in it; they wait most of the time, so they run beside the others.
+# Tests on a real Kubernetes run as a program in it, one after the other likewise.
 KUBERNETES := tests/labs/kubernetes/with.sh 2 --
 # A second Slurm, 24.11 of Debian 13; 0: without it.
 TRIXIE ?= 1
@@ -45,12 +45,11 @@ demo: $(VENV)/.milkweed ## run the demonstration on this machine
 test: lint ## lint, then every test; what this machine lacks is skipped, with the reason
 	@failed=; run() { echo "$$*"; "$$@" || failed+=" ($$*)"; }; \
 	run $(PYTEST) -n 0 -q $(SPEED); \
-	$(KUBERNETES) $(PYTEST) -n 0 -rs tests/kubernetes >$(VENV)/kubernetes.log 2>&1 & kubernetes=$$!; \
 	run $(PYTEST) $(PYTEST_ARGS) -rs -m 'not slurm and not kubernetes' --ignore $(SPEED); \
 	VER=24 $(SLURM) $(PYTEST) -n 0 -rs -m 'not slow' tests/slurm >$(VENV)/slurm24.log 2>&1 & second=$$!; \
 	run env VER=22 $(SLURM) $(PYTEST) -n 0 -rs tests/slurm; \
 	wait $$second || failed+=' (Slurm 24.11)'; cat $(VENV)/slurm24.log; \
-	wait $$kubernetes || failed+=' (Kubernetes)'; cat $(VENV)/kubernetes.log; \
+	run $(KUBERNETES) $(PYTEST) -n 0 -rs tests/kubernetes; \
 	[ -z "$$failed" ] || { echo "test failed:$$failed" >&2; exit 1; }
 
 .PHONY: chaos

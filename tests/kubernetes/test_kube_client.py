@@ -17,13 +17,15 @@ from milkweed.kube.config import load_config
 from milkweed.kube.resources import (
     ACCESS_REVIEWS,
     CONFIG_MAPS,
-    MESHES,
     NAMESPACES,
     NODES,
     PODS,
     SECRETS,
     STATEFUL_SETS,
+    Resource,
 )
+
+UNKNOWN = Resource("nobody.example", "v1", "things")
 
 
 @pytest.fixture
@@ -84,7 +86,7 @@ def test_refusals_have_reasons(api: Api, namespace: str) -> None:
         (lambda: api.create(CONFIG_MAPS, namespace, config_map("a")), 409, "AlreadyExists"),
         (lambda: api.replace(CONFIG_MAPS, namespace, "a", made), 409, "Conflict"),
         (lambda: api.create(CONFIG_MAPS, namespace, config_map("A_")), 422, "Invalid"),
-        (lambda: api.get(MESHES, namespace), 404, ""),
+        (lambda: api.get(UNKNOWN, namespace), 404, ""),
         (lambda: api.create(CONFIG_MAPS, "nowhere", config_map("a")), 404, "NotFound"),
         (lambda: api.get(PODS, namespace, limit="x"), 400, "BadRequest"),
     ]

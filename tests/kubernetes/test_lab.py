@@ -14,7 +14,18 @@ FOREVER = ("sleep", "600")
 SERVE = (
     "import http.server as h; h.HTTPServer(('', 8000), h.SimpleHTTPRequestHandler).serve_forever()"
 )
-DIAL = "import socket, sys; socket.create_connection((sys.argv[1], int(sys.argv[2])), 3)"
+# A program that has just been started may take a moment to listen; a cable that is cut takes nothing.
+DIAL = """
+import socket, sys, time
+for left in (1, 1, 1, 0):
+    try:
+        socket.create_connection((sys.argv[1], int(sys.argv[2])), 3)
+        break
+    except ConnectionRefusedError:
+        if not left:
+            raise
+        time.sleep(left)
+"""
 NOT_ROOT = {"runAsUser": 1234, "runAsGroup": 1234, "runAsNonRoot": True}
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from milkweed.backends.slurm.places import PartData, Place, make_note, make_places
 from milkweed.backends.slurm.resize import (
+    dead,
     drop_gone,
     limit_growth,
     make_growth,
@@ -23,7 +24,7 @@ from milkweed.backends.slurm.start import load_parts
 from milkweed.backends.slurm.text import JobRow
 from milkweed.errors import BackendError
 from milkweed.spec import JobSpec, MeshSpec, Resources
-from unit.slurm_fake import FakeSlurm, part, row, save_part_file
+from unit.slurm_fake import FakeSlurm, node, part, row, save_part_file
 
 NOBODY = "unix:///nowhere/ctl"
 
@@ -169,6 +170,14 @@ def test_ranks_are_freed_only_when_it_is_certain_whose(
     after = lost_one(tmp_path, *nodes)
     drop_gone(tmp_path / "job", {0: after[0].part}, [row(nodes=nodes)])
     assert load_parts(tmp_path / "job", 0)[0]["released"] == []
+
+
+def test_hosts_on_nodes_that_are_down(tmp_path: Path) -> None:
+    """Some versions of Slurm keep a dead node in the job, so it is looked at by itself."""
+    after = lost_one(tmp_path, "n1", "n2", "n3")
+    nodes = {"n1": node("n1"), "n2": node("n2", state="down*")}
+    assert [place.host for place in dead(after, nodes)] == ["w/1"]
+    assert dead(after, {}) == []
 
 
 # Giving back, with Slurm

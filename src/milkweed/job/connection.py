@@ -243,11 +243,12 @@ class Connection:
 
     def _hosts(self) -> list[Host]:
         """The hosts as their keepers described them."""
-        return [
-            _make_host(self._watch.seen[label], session.node, session.address)
+        found = {
+            label: _make_host(self._watch.seen[label], session.node, session.address)
             for session in self._presence.sessions
             for label in session.labels
-        ]
+        }
+        return list(found.values())
 
     def _raise_failed(self) -> None:
         if self._watch.over is not None:

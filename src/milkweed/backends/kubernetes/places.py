@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import select
@@ -31,6 +32,8 @@ from .start import JOB_LABEL, MESH_LABEL, Place
 AnyApi: TypeAlias = Api | AskedApi
 DIAL_S = 1.0
 SETTLE_S = 0.5
+CLUSTER_NAME = "kubernetes.default.svc"
+"""What every cluster calls its API server."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,14 +177,18 @@ def _variable(pod: Mapping[str, Any], name: str) -> str:
     return ""
 
 
-def is_inside(machine: str, reach: str) -> bool:
+def is_inside(reach: str) -> bool:
     """Whether this client can dial pods by their names; else the API server must carry everything."""
-    if reach != "auto":
-        return reach == "direct"
+    return _knows_names() if reach == "auto" else reach == "direct"
+
+
+@functools.cache
+def _knows_names() -> bool:
+    """Found out once: a host has one way for the life of a program, and its own name comes and goes with it."""
     if "KUBERNETES_SERVICE_HOST" in os.environ:
         return True
     try:
-        socket.getaddrinfo(machine, None)
+        socket.getaddrinfo(CLUSTER_NAME, None)
     except OSError:
         return False
     return True
@@ -190,7 +197,7 @@ def is_inside(machine: str, reach: str) -> bool:
 def make_door(api: AnyApi, handle: Handle, pod: Pod) -> Door:
     """Where the keeper of a host takes orders."""
     ensure_authority(handle["apply_id"], api, handle)
-    inside = is_inside(pod.machine, handle["reach"])
+    inside = is_inside(handle["reach"])
     own = _own_address(pod.machine) if inside else "127.0.0.1"
     folder = registry.folder_of(handle["apply_id"])
     via = "" if inside else via_of(handle, pod)

@@ -34,7 +34,9 @@ from .hosts import NODES_AGE_S, ask_host, is_elsewhere, load_nodes_of, make_door
 from .places import PartData, Place, component_of, make_note, make_places, rows_of
 from .renewal import check_renew, followers, is_due
 from .resize import (
+    dead,
     drop_gone,
+    group,
     limit_growth,
     make_growth,
     next_component,
@@ -133,7 +135,9 @@ class SlurmBackend:
         folder, generation = Path(handle["folder"]), handle["generation"]
         rows = self._rows(handle, 0.0)
         parts = load_parts(folder, generation)
-        for released in surplus(spec, places_of(rows, parts)).values():
+        places = places_of(rows, parts)
+        unwanted = surplus(spec, places) or self._dead(places)
+        for released in unwanted.values():
             release(folder, released, lambda place: str(make_door(place)))
         drop_gone(folder, load_parts(folder, generation), rows)
         parts = load_parts(folder, generation)
@@ -144,6 +148,12 @@ class SlurmBackend:
             first = next_component(load_parts(folder, generation))
             jobs.append(self._submit(request, [part], generation=generation, first=first))
         return {**handle, "jobs": sorted(jobs)}
+
+    def _dead(self, places: Sequence[Place]) -> dict[int, list[Place]]:
+        """Hosts whose nodes are down, and whose keepers do not answer either."""
+        down = dead(places, load_nodes_of(places))
+        silent = {place.host for place, answer in self._ask(down) if isinstance(answer, str)}
+        return group(place for place in down if place.host in silent)
 
     # Following up
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from ...spec import JobSpec
 from ...status import Liveness
 from . import commands
 from .hostlist import fold_hostlist
+from .nodes import NodeRow
 from .places import PartData, Place, component_of, is_certain, is_noted, make_places, place_nodes
 from .shape import Part, Shape, make_shape
 from .start import save_part_data
@@ -40,12 +41,25 @@ def limit_growth(parts: Sequence[Part], rows: Sequence[JobRow]) -> list[Part]:
 
 def surplus(spec: JobSpec, places: Sequence[Place]) -> dict[int, list[Place]]:
     """The hosts that are there and not wanted, by component."""
+    return group(place for place in places if _is_beyond(place, spec))
+
+
+def _is_beyond(place: Place, spec: JobSpec) -> bool:
+    mesh, _, rank = place.host.rpartition("/")
+    return int(rank) >= spec.sizes.get(mesh, 0)
+
+
+def group(places: Iterable[Place]) -> dict[int, list[Place]]:
+    """Hosts by their component."""
     found: dict[int, list[Place]] = {}
     for place in places:
-        mesh, _, rank = place.host.rpartition("/")
-        if int(rank) >= spec.sizes.get(mesh, 0):
-            found.setdefault(place.component, []).append(place)
+        found.setdefault(place.component, []).append(place)
     return found
+
+
+def dead(places: Sequence[Place], nodes: Mapping[str, NodeRow]) -> list[Place]:
+    """The hosts whose nodes Slurm says are down: a job that grows gives them others."""
+    return [place for place in places if place.node in nodes and not nodes[place.node].usable]
 
 
 def drop_gone(folder: Path, parts: Mapping[int, PartData], rows: Sequence[JobRow]) -> None:
