@@ -64,6 +64,14 @@ def test_a_bell_that_was_never_opened_is_a_pause() -> None:
     assert Bell().wait(0.0) is False
 
 
+def test_a_program_rings_itself() -> None:
+    """What it watches has changed; for that nobody must have opened the bell."""
+    bell = Bell()
+    bell.ring()
+    assert bell.wait(WAIT_S)
+    assert not bell.wait(0.0)
+
+
 def test_one_ring_ends_one_pause(rest: Rest) -> None:
     """The next pause needs the next ring."""
     bell = Bell()

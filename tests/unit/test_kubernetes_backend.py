@@ -19,6 +19,8 @@ from milkweed.job import lifecycle
 from milkweed.kube.api import ApiError
 from milkweed.kube.resources import MESHES, PODS, SECRETS
 from milkweed.state import StateFile
+from milkweed.status import Liveness
+from programs import wait_until
 from unit.kubernetes_jobs import (
     APPLY_ID,
     FOUND,
@@ -316,6 +318,33 @@ def test_ending_while_nobody_answers_changes_nothing(space: Space, folder: Path)
         lifecycle.end(KubernetesBackend(), record, StateFile("job.json"))
     assert StateFile("job.json").load() == record
     assert registry.folder_of(APPLY_ID).is_dir()
+
+
+def test_waiting_costs_no_requests(space: Space) -> None:
+    """However often somebody looks: pods and meshes are listed once, and then watched."""
+    handle = submit()
+    space.asked.clear()
+    for _ in range(20):
+        assert KubernetesBackend().glance(handle).liveness is Liveness.PENDING
+    wait_until(lambda: space.asked.count(("watch", MESHES.plural)) == 1)
+    wait_until(lambda: space.asked.count(("watch", PODS.plural)) == 1)
+    asked = [each for each in space.asked if each[0] in {"list", "watch"}]
+    assert sorted(asked) == sorted(
+        (verb, kind.plural) for verb in ("list", "watch") for kind in (PODS, MESHES)
+    )
+
+
+def test_a_pod_in_another_phase_rings(space: Space, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever waits looks at once; what changes otherwise is nothing to wake up for."""
+    rings: list[str] = []
+    monkeypatch.setattr(cluster.bell, "ring", lambda: rings.append("ring"))
+    pending, running = {"status": {"phase": "Pending"}}, {"status": {"phase": "Running"}}
+    leaving = {**running, "metadata": {"deletionTimestamp": "now"}}
+    for before, after in ((pending, running), (None, pending), (running, None), (running, leaving)):
+        cluster.ring(before, after)
+    assert len(rings) == 4
+    cluster.ring(running, {**running, "metadata": {"labels": {"a": "b"}}})
+    assert len(rings) == 4
 
 
 def test_pods_of_others_are_left_in_peace(space: Space) -> None:
