@@ -111,8 +111,6 @@ def test_a_host_whose_node_died_is_replaced(client: Client, lab: Lab) -> None:
         job.kill()
     """)
     assert "('w/1', " in out
-    gone = f"its node {before.nodes[1]} is no longer part of Slurm job {before.id}"
-    assert gone in out or f"Slurm says that node {before.nodes[1]} is" in out
     assert out.count("'n") == 4
     assert "lost []" in out
     assert not lab.jobs()

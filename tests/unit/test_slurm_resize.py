@@ -10,8 +10,8 @@ import pytest
 
 from milkweed.backends.slurm.places import PartData, Place, make_note, make_places
 from milkweed.backends.slurm.resize import (
-    dead,
     drop_gone,
+    group,
     limit_growth,
     make_growth,
     next_component,
@@ -24,7 +24,7 @@ from milkweed.backends.slurm.start import load_parts
 from milkweed.backends.slurm.text import JobRow
 from milkweed.errors import BackendError
 from milkweed.spec import JobSpec, MeshSpec, Resources
-from unit.slurm_fake import FakeSlurm, node, part, row, save_part_file
+from unit.slurm_fake import FakeSlurm, part, row, save_part_file
 
 NOBODY = "unix:///nowhere/ctl"
 
@@ -172,12 +172,15 @@ def test_ranks_are_freed_only_when_it_is_certain_whose(
     assert load_parts(tmp_path / "job", 0)[0]["released"] == []
 
 
-def test_hosts_on_nodes_that_are_down(tmp_path: Path) -> None:
-    """Some versions of Slurm keep a dead node in the job, so it is looked at by itself."""
-    after = lost_one(tmp_path, "n1", "n2", "n3")
-    nodes = {"n1": node("n1"), "n2": node("n2", state="down*")}
-    assert [place.host for place in dead(after, nodes)] == ["w/1"]
-    assert dead(after, {}) == []
+def test_hosts_are_grouped_by_their_component() -> None:
+    """Each component is a job of Slurm's own, and is changed by itself."""
+    rows = [row(nodes=("n1", "n2")), row(component=1, nodes=("n3",))]
+    made = make_places(rows, {0: part("w/0", "w/1"), 1: part("w/2", number="0.1")})
+    found = group(made)
+    assert {key: [place.host for place in value] for key, value in found.items()} == {
+        0: ["w/0", "w/1"],
+        1: ["w/2"],
+    }
 
 
 # Giving back, with Slurm

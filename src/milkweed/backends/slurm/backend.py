@@ -34,7 +34,6 @@ from .hosts import NODES_AGE_S, ask_host, is_elsewhere, load_nodes_of, make_door
 from .places import PartData, Place, component_of, make_note, make_places, rows_of
 from .renewal import check_renew, followers, is_due
 from .resize import (
-    dead,
     drop_gone,
     group,
     limit_growth,
@@ -134,26 +133,33 @@ class SlurmBackend:
         """Add what is wanted and not there as components of its own, and release what is not wanted."""
         folder, generation = Path(handle["folder"]), handle["generation"]
         rows = self._rows(handle, 0.0)
-        parts = load_parts(folder, generation)
-        places = places_of(rows, parts)
-        unwanted = surplus(spec, places) or self._dead(places)
-        for released in unwanted.values():
-            release(folder, released, lambda place: str(make_door(place)))
+        unwanted = surplus(spec, places_of(rows, load_parts(folder, generation)))
+        self._release(folder, unwanted)
         drop_gone(folder, load_parts(folder, generation), rows)
         parts = load_parts(folder, generation)
         places = places_of(rows, parts)
+        lost = [] if unwanted else self._lost(places)
         jobs = list(handle["jobs"])
         request = Request(spec=spec, apply_id=handle["apply_id"], keep=_is_kept(parts))
-        for part in limit_growth(make_growth(spec, places), rows):
+        kept = [place for place in places if place not in lost]
+        for part in limit_growth(make_growth(spec, kept), rows):
             first = next_component(load_parts(folder, generation))
             jobs.append(self._submit(request, [part], generation=generation, first=first))
+        # Others take their place first: a job that has nothing left has ended.
+        self._release(folder, group(lost))
         return {**handle, "jobs": sorted(jobs)}
 
-    def _dead(self, places: Sequence[Place]) -> dict[int, list[Place]]:
-        """Hosts whose nodes are down, and whose keepers do not answer either."""
-        down = dead(places, load_nodes_of(places))
-        silent = {place.host for place, answer in self._ask(down) if isinstance(answer, str)}
-        return group(place for place in down if place.host in silent)
+    def _release(self, folder: Path, places: Mapping[int, Sequence[Place]]) -> None:
+        for released in places.values():
+            release(folder, released, lambda place: str(make_door(place)))
+
+    def _lost(self, places: Sequence[Place]) -> list[Place]:
+        """The hosts that will not answer any more: their nodes are down, or their keepers gone."""
+        asked = self._ask([place for place in places if place.node])
+        silent = [(place, answer) for place, answer in asked if isinstance(answer, str)]
+        nodes = load_nodes_of(place for place, _answer in silent)
+        judged = [(place, judge_host(place, answer, nodes)) for place, answer in silent]
+        return [place for place, status in judged if status.state is HostState.FAILED]
 
     # Following up
 

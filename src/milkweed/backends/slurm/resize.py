@@ -13,7 +13,6 @@ from ...spec import JobSpec
 from ...status import Liveness
 from . import commands
 from .hostlist import fold_hostlist
-from .nodes import NodeRow
 from .places import PartData, Place, component_of, is_certain, is_noted, make_places, place_nodes
 from .shape import Part, Shape, make_shape
 from .start import save_part_data
@@ -55,11 +54,6 @@ def group(places: Iterable[Place]) -> dict[int, list[Place]]:
     for place in places:
         found.setdefault(place.component, []).append(place)
     return found
-
-
-def dead(places: Sequence[Place], nodes: Mapping[str, NodeRow]) -> list[Place]:
-    """The hosts whose nodes Slurm says are down: a job that grows gives them others."""
-    return [place for place in places if place.node in nodes and not nodes[place.node].usable]
 
 
 def drop_gone(folder: Path, parts: Mapping[int, PartData], rows: Sequence[JobRow]) -> None:
