@@ -1,6 +1,6 @@
 #!/bin/bash
 # Gets what up.sh needs, once: the Kubernetes and etcd programs (built from the Go module registry, see build/go.mod; skipped where
-# they are in $BIN already) and, as root on Debian, containerd, runc and CNI plugins (unpacked, not installed) and the images.
+# they are in $BIN already, or in KUBEBUILDER_ASSETS) and, as root on Debian, containerd, runc and CNI plugins (unpacked, not installed) and the images.
 set -euo pipefail
 LAB_NAME=kubernetes
 . "$(dirname "$(readlink -f "$0")")/env.sh"
@@ -44,6 +44,9 @@ mkdir -p "$BIN" "$IMG"
 if [ -f "$BIN/go.mod" ] && ! cmp -s "$BIN/go.mod" "$W/build/go.mod"; then # built here, from another version
   for p in $PROGRAMS etcd; do rm -f "$BIN/$p"; done
 fi
+for p in $PROGRAMS etcd; do # a developer may have some of them, where other tools look for them, too
+  if [ ! -x "$BIN/$p" ] && [ -x "${KUBEBUILDER_ASSETS:-/nowhere}/$p" ]; then ln -sf "$KUBEBUILDER_ASSETS/$p" "$BIN/$p"; fi
+done
 missing=
 for p in $PROGRAMS etcd; do [ -x "$BIN/$p" ] || missing="$missing $p"; done
 if [ -n "$missing" ]; then
