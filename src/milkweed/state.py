@@ -228,23 +228,24 @@ class StateFile:
     ) -> Generator[None]:
         """Hold the file's lock; leave no lock file behind."""
         path = self.target.with_name(f"{self.target.name}.lock")
-        ensure_folder(path.parent)
         fd = -1
         deadline_s = clock() + timeout_s
-        while (fd := _try_lock(path)) < 0:
-            waiting()
-            if clock() > deadline_s:
-                raise StateBusyError(
-                    f"another client has held {path} for {timeout_s:.0f} s",
-                    hint="wait for it to finish, or end it; a lock never outlives its process",
-                )
-            sleep(0.02)
-        try:
+        try:  # from the first step on: Ctrl-C may come after any of them
+            ensure_folder(path.parent)
+            while (fd := _try_lock(path)) < 0:
+                waiting()
+                if clock() > deadline_s:
+                    raise StateBusyError(
+                        f"another client has held {path} for {timeout_s:.0f} s",
+                        hint="wait for it to finish, or end it; a lock never outlives its process",
+                    )
+                sleep(0.02)
             yield
         finally:
-            if _is_there(fd, path):
-                path.unlink()
-            os.close(fd)
+            if fd >= 0:
+                if _is_there(fd, path):
+                    path.unlink()
+                os.close(fd)
             _tidy(path.parent)
 
 

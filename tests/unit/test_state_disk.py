@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from milkweed import state
 from milkweed.errors import StateBusyError, StateError
 from milkweed.spec import JobSpec, make_meshes
 from milkweed.state import Record, StateFile
@@ -124,6 +125,20 @@ def test_over_a_limit_the_old_record_stays(folder: Path) -> None:
 
 
 # The lock
+
+
+def test_an_interrupt_before_the_lock_is_held_leaves_no_folder(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C may come as soon as the folder is made."""
+
+    def press(_path: Path) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(state, "_try_lock", press)
+    with pytest.raises(KeyboardInterrupt), StateFile(".milkweed/job.json").lock():
+        pytest.fail("nobody holds it")
+    assert not (folder / ".milkweed").exists()
 
 
 def test_the_lock_leaves_no_file(folder: Path) -> None:
