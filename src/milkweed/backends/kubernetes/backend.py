@@ -21,12 +21,13 @@ from ...options import OptionField
 from ...spec import JobSpec
 from ...status import HostState, HostStatus, Liveness, Status
 from ..base import Capabilities, Handle, LogLine, Request
+from ..packing import pack_worker
 from . import blind, cluster
 from .asked import AskedApi, endpoint_of
 from .batch import check_batch
 from .blind import is_blind
 from .clients import read_client, read_client_log
-from .credentials import ensure_authority, pack
+from .credentials import ensure_authority
 from .finding import (
     choose_api,
     delete_objects,
@@ -72,7 +73,7 @@ class KubernetesBackend:
             check_batch(request, plans)
         save_place(registry.folder_of(request.apply_id), handle)
         authority, maker = ensure_authority(request.apply_id), Maker(api, handle, request, plans)
-        maker.make(authority, worker=pack())
+        maker.make(authority, worker=pack_worker())
         if request.client_script:
             maker.make_client(authority)
         return handle
@@ -84,7 +85,7 @@ class KubernetesBackend:
         request = Request(spec=spec, apply_id=handle["apply_id"])
         resized = make_handle(request, api, handle["namespace"], plans)
         maker = Maker(api, resized, request, plans)
-        maker.resize(ensure_authority(handle["apply_id"], api, handle), worker=pack())
+        maker.resize(ensure_authority(handle["apply_id"], api, handle), worker=pack_worker())
         return resized
 
     # Looking

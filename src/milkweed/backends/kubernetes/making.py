@@ -15,8 +15,9 @@ from ...kube.resources import JOBS, MESHES, SECRETS
 from ...pki import Authority
 from ...state import save_private
 from ..base import Request
+from ..packing import pack_package
 from .asked import AskedApi
-from .batch import RUN, client_name, make_client_data, make_job, pack_package
+from .batch import RUN, client_name, make_client_data, make_job
 from .pod_parts import part, parts
 from .pod_template import Template, inject_worker
 from .settings import MeshPlan
