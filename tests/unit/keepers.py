@@ -61,6 +61,8 @@ class FakeKeeper:
         self.job = ""
         self.silent = False
         """Takes orders and answers none."""
+        self.chatty = False
+        """Goes on talking when it is told to stop."""
         self.orders: list[dict[str, Any]] = []
         self.port = 0
         self.path = ""
@@ -121,7 +123,10 @@ class FakeKeeper:
         elif order["op"] == "sync":
             answer = {"ev": "synced"}
         elif order["op"] == "stop":
-            writer.close()
+            if self.chatty:
+                writer.write(wire.encode({"ev": "out"}) * 3)
+            else:
+                writer.close()
             return
         if answer is not None and not self.silent:
             writer.write(wire.encode(answer))

@@ -281,10 +281,10 @@ def test_whether_pods_can_be_dialled(
     places._knows_names.cache_clear()
 
 
-def door_of(space: Space, handle: Any) -> Any:
+def door_of(space: Space, handle: Any, **how: Any) -> Any:
     """Where the keeper of the first host takes orders."""
     pod = KubernetesBackend()._pods(handle)[0]
-    return make_door(space, handle, pod)
+    return make_door(space, handle, pod, **how)
 
 
 def test_a_door_outside_leads_through_the_api_server(space: Space, home: Path) -> None:
@@ -300,14 +300,11 @@ def test_a_door_outside_leads_through_the_api_server(space: Space, home: Path) -
     assert KubernetesBackend().controls(handle) == [str(door)]
 
 
-def test_a_door_inside_is_dialled(
-    space: Space, home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_door_inside_is_dialled(space: Space, home: Path) -> None:
     """By the name that stays; the certificate has the address that the pod sees."""
-    monkeypatch.setattr(places, "route_to", lambda _machine: "10.1.2.3")
     handle = submit(make_spec({"w": 1}, client={"reach": "direct"}))
     space.add_pod(f"{mesh_name()}-0")
-    door = door_of(space, handle)
+    door = door_of(space, handle, address=lambda _machine: "10.1.2.3")
     assert door.via == ""
     assert Path(door.credentials).name == "client-10.1.2.3"
 
@@ -315,10 +312,10 @@ def test_a_door_inside_is_dialled(
 def test_a_name_that_leads_nowhere_is_told(space: Space, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the reason; the host is not lost for that."""
 
-    def route(_machine: str) -> str:
+    def look_up(*_args: object, **_more: object) -> list[object]:
         raise OSError("no such name")
 
-    monkeypatch.setattr(places, "route_to", route)
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
     handle = submit(make_spec({"w": 1}, client={"reach": "direct"}))
     space.add_pod(f"{mesh_name()}-0")
     with pytest.raises(UnreachableError, match="there is no way to"):

@@ -5,22 +5,22 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from ... import registry
 from ...control import RemoteLog
-from ...errors import AllocationError, BackendError, MilkweedError, UnreachableError
+from ...errors import MilkweedError, UnreachableError
 from ...hosts import Host
 from ...kube.api import Api
 from ...kube.resources import MESHES, SECRETS
 from ...kube.via import api_of
-from ...logs import follow_files
 from ...option_tables import KUBERNETES_OPTIONS
 from ...options import OptionField
 from ...spec import JobSpec
 from ...status import HostState, HostStatus, Liveness, Status
+from .. import keepers
 from ..base import Capabilities, Handle, LogLine, Request
+from ..keepers import Answer, ask_all, check_running, follow_hosts
 from ..packing import pack_worker
 from . import blind, cluster
 from .asked import AskedApi, endpoint_of
@@ -42,10 +42,9 @@ from .places import AnyApi, Pod, ask_pod, make_door, make_host, pods_in, selecto
 from .pod_parts import part
 from .settings import make_plans
 from .start import JOB_LABEL, NAME_NOTE
-from .status import answer_to_status, judge_pod, make_status
+from .status import judge_pod, make_status
 
 CLIENT = "client"
-_AT_ONCE = 32
 
 
 class KubernetesBackend:
@@ -137,7 +136,7 @@ class KubernetesBackend:
         lost |= {
             pod.label: judge_pod(pod, answer)
             if isinstance(answer, str)
-            else answer_to_status(pod, answer)
+            else keepers.make_status(answer)
             for pod, answer in asked
         }
         return Status(liveness=Liveness.RUNNING, hosts=tuple(lost[pod.label] for pod in pods))
@@ -166,11 +165,9 @@ class KubernetesBackend:
     def _pods(self, handle: Handle) -> list[Pod]:
         return pods_in(self._api(handle), handle)
 
-    def _ask(self, handle: Handle, pods: Sequence[Pod]) -> list[tuple[Pod, Any]]:
+    def _ask(self, handle: Handle, pods: Sequence[Pod]) -> list[tuple[Pod, Answer | str]]:
         """Every host's own answer, or why there is none."""
-        ask = functools.partial(ask_pod, self._api(handle), handle)
-        with ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
-            return list(zip(pods, pool.map(ask, pods), strict=True))
+        return ask_all(pods, functools.partial(ask_pod, self._api(handle), handle))
 
     def explain(self, handle: Handle, host: str) -> HostStatus:
         """What became of a host that no longer answers."""
@@ -208,11 +205,7 @@ class KubernetesBackend:
         """The hosts, with the addresses their workers serve."""
         if is_blind(handle):
             return blind.hosts(handle)
-        status = self.glance(handle, fresh=True)
-        if status.liveness is Liveness.UNKNOWN:
-            raise UnreachableError("it is not known which hosts the job has", seen=status.reason)
-        if status.liveness is not Liveness.RUNNING:
-            raise AllocationError("the job has no hosts now", seen=status.describe())
+        check_running(self.glance(handle, fresh=True))
         api = self._api(handle)
         return [
             make_host(api, handle, pod, answer)
@@ -222,11 +215,6 @@ class KubernetesBackend:
     def logs(self, handle: Handle, host: str | None, *, follow: bool) -> Iterator[LogLine]:
         """Ask each host's keeper for its log; `client` is a batch client, of which the cluster has it."""
         doors = self._log_doors(handle)
-        if host is not None and host not in doors:
-            raise BackendError(
-                f"there is no host {host!r}", hint=f"the hosts are {', '.join(doors)}"
-            )
-        chosen = {host: doors[host]} if host else doors
 
         def alive() -> bool:
             return self.glance(handle).liveness is not Liveness.ENDED
@@ -238,8 +226,7 @@ class KubernetesBackend:
                     return read_client_log(self._api(handle), handle)[offset:]
                 return remote.read(path, offset)
 
-            for label, text in follow_files(chosen, follow=follow, alive=alive, read=read):
-                yield LogLine(host=label, text=text)
+            yield from follow_hosts(doors, host, follow=follow, alive=alive, read=read)
 
     def _log_doors(self, handle: Handle) -> dict[str, str]:
         if is_blind(handle):

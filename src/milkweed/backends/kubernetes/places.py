@@ -7,20 +7,21 @@ import json
 import os
 import select
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from ... import registry
-from ...bell import route_to
-from ...control import Connection, Door
-from ...errors import AccessError, DeadlineError, MilkweedError, UnreachableError
+from ...control import Door
+from ...errors import MilkweedError
 from ...hosts import Host, natural_key
 from ...kube.api import Api
 from ...kube.forward import dial
 from ...kube.via import render_via
+from .. import keepers
 from ..base import Handle
 from ..credentials import ensure_client
+from ..keepers import Answer, ask_keeper, own_address
 from . import cluster
 from .asked import AskedApi, views_of
 from .credentials import ensure_authority
@@ -194,11 +195,13 @@ def _knows_names() -> bool:
     return True
 
 
-def make_door(api: AnyApi, handle: Handle, pod: Pod) -> Door:
+def make_door(
+    api: AnyApi, handle: Handle, pod: Pod, *, address: Callable[[str], str] = own_address
+) -> Door:
     """Where the keeper of a host takes orders."""
     ensure_authority(handle["apply_id"], api, handle)
     inside = is_inside(handle["reach"])
-    own = _own_address(pod.machine) if inside else "127.0.0.1"
+    own = address(pod.machine) if inside else "127.0.0.1"
     folder = registry.folder_of(handle["apply_id"])
     via = "" if inside else via_of(handle, pod)
     return Door(
@@ -217,14 +220,7 @@ def via_of(handle: Handle, pod: Pod) -> str:
     return render_via(handle["context"], handle.get("kubeconfig"), handle["namespace"], name)
 
 
-def _own_address(machine: str) -> str:
-    try:
-        return route_to(machine)
-    except OSError as error:
-        raise UnreachableError(f"there is no way to {machine}", seen=str(error)) from error
-
-
-def ask_adopted(api: Api, handle: Handle, pod: Pod) -> Mapping[str, Any] | str:
+def ask_adopted(api: Api, handle: Handle, pod: Pod) -> Answer | str:
     """A host that somebody else made: whether its pod is ready, and its worker takes connections."""
     view = pod.view
     if view is None or not view.ready:
@@ -235,8 +231,8 @@ def ask_adopted(api: Api, handle: Handle, pod: Pod) -> Mapping[str, Any] | str:
         return f"its pod {view.name} is ready, and nobody listens at port {pod.port} ({error})"
     ip = f"[{view.ip}]" if ":" in view.ip else view.ip
     address = f"{pod.service}tcp://{ip}:{pod.port}"
-    host = {"host": pod.label, "state": "ready", "address": address, "via": via, "reason": ""}
-    return {"hosts": [host]}
+    said: Answer = {"reason": "", "tail": [], "exit_code": None}
+    return {"host": pod.label, "state": "ready", "address": address, "via": via, **said}
 
 
 def _way_to(api: Api, handle: Handle, pod: Pod, view: PodView) -> str:
@@ -256,7 +252,7 @@ def _way_to(api: Api, handle: Handle, pod: Pod, view: PodView) -> str:
     return via_of(handle, pod)
 
 
-def ask_pod(api: AnyApi, handle: Handle, pod: Pod) -> Mapping[str, Any] | str:
+def ask_pod(api: AnyApi, handle: Handle, pod: Pod) -> Answer | str:
     """A host's own answer, or why there is none."""
     if pod.view is None:
         return "it has no pod yet"
@@ -264,26 +260,15 @@ def ask_pod(api: AnyApi, handle: Handle, pod: Pod) -> Mapping[str, Any] | str:
         return pod.view.reason or f"its pod {pod.view.name} is {pod.view.phase}"
     if not pod.kept and isinstance(api, Api):
         return ask_adopted(api, handle, pod)
-    try:
-        with Connection(str(make_door(api, handle, pod))) as connection:
-            return connection.ask({"op": "status"}, "status")
-    except (UnreachableError, DeadlineError, AccessError) as error:
-        return error.seen or error.what
-    except MilkweedError as error:
-        return error.what
+    return ask_keeper(lambda: make_door(api, handle, pod))
 
 
-def make_host(api: AnyApi, handle: Handle, pod: Pod, answer: Any) -> Host:
-    """A host as its keeper described it."""
-    if isinstance(answer, str):
-        raise UnreachableError(f"host {pod.label} does not answer", seen=answer)
-    item = next(item for item in answer["hosts"] if item["host"] == pod.label)
-    mesh, _, rank = pod.label.rpartition("/")
-    return Host(
+def make_host(api: AnyApi, handle: Handle, pod: Pod, answer: Answer | str) -> Host:
+    """A host as its keeper described it; one that somebody else made has none to control it."""
+    known = pod.kept and not isinstance(answer, str)
+    return keepers.make_host(
+        pod.label,
+        answer,
         name=pod.view.name if pod.view else pod.label,
-        mesh=mesh,
-        rank=int(rank),
-        address=item["address"],
-        control=str(make_door(api, handle, pod)) if pod.kept else "",
-        via=item.get("via", ""),
+        control=str(make_door(api, handle, pod)) if known else "",
     )
