@@ -47,8 +47,10 @@ def test_what_is_wrong_by_itself_is_refused_without_asking(space: Space) -> None
     for options in ({"namespace": "No"}, {"meshes": {"x": {}}}, {"meshes": {"w": {"port": "a"}}}):
         with pytest.raises(SpecError):
             KubernetesBackend().validate(make_spec(**options))
-    KubernetesBackend().validate(make_spec())
     assert space.reached == []
+    KubernetesBackend().validate(make_spec())
+    assert space.reached
+    assert space.asked == []
 
 
 # Finding

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar
 
@@ -13,11 +14,11 @@ from ...errors import MilkweedError, UnreachableError
 from ...hosts import Host
 from ...kube.api import Api
 from ...kube.resources import MESHES, SECRETS
-from ...kube.via import api_of
 from ...option_tables import KUBERNETES_OPTIONS
 from ...options import OptionField
 from ...spec import JobSpec
 from ...status import HostState, HostStatus, Liveness, Status
+from ...worker.wire import STATE_ENV
 from .. import keepers
 from ..base import Capabilities, Handle, LogLine, Request
 from ..keepers import Answer, ask_all, check_running, follow_hosts
@@ -35,12 +36,13 @@ from .finding import (
     list_objects,
     make_handle,
     mesh_names,
+    reach_api,
     read_handles,
 )
 from .making import Maker, load_place, save_place
 from .places import AnyApi, Pod, ask_pod, make_door, make_host, pods_in, selectors_of
 from .pod_parts import part
-from .settings import make_plans
+from .settings import DEFAULT_NAMESPACE, make_plans
 from .start import JOB_LABEL, NAME_NOTE
 from .status import judge_pod, make_status
 
@@ -57,8 +59,10 @@ class KubernetesBackend:
     OPTIONS: ClassVar[Mapping[str, OptionField]] = KUBERNETES_OPTIONS
 
     def validate(self, spec: JobSpec) -> None:
-        """Check names and settings; the cluster itself is not asked."""
-        make_plans(spec, spec.options.get("namespace", "default"))
+        """Check names, settings, and that there is a cluster to ask; it is not asked."""
+        make_plans(spec, spec.options.get("namespace", DEFAULT_NAMESPACE))
+        if STATE_ENV not in os.environ:  # a client inside needs no cluster but its own hosts
+            choose_api(spec)
 
     # Asking
 
@@ -92,7 +96,7 @@ class KubernetesBackend:
     def _api(self, handle: Handle) -> AnyApi:
         if handle.get("provision"):
             return AskedApi(endpoint_of(handle["provision"]), handle["namespace"])
-        return api_of(handle.get("context") or None, handle.get("kubeconfig"))
+        return reach_api(handle.get("context") or None, handle.get("kubeconfig"))
 
     def find(self, apply_id: str) -> Handle | None:
         """Look for the mark that the job's objects carry: where they were asked for, or in this context."""
@@ -100,7 +104,7 @@ class KubernetesBackend:
         if known is not None and is_blind(known):
             return known
         if known is None:
-            return read_handles(find_meshes(api_of(None, None), apply_id)).get(apply_id)
+            return read_handles(find_meshes(reach_api(), apply_id)).get(apply_id)
         if not any(mesh["made"] for mesh in known["meshes"].values()):
             return known
         api = self._api(known)
@@ -111,7 +115,7 @@ class KubernetesBackend:
 
     def allocations(self) -> Mapping[str, str]:
         """Every job that carries our mark, as far as this user may look."""
-        found = find_meshes(api_of(None, None))
+        found = find_meshes(reach_api())
         return {
             part(item, "metadata", "labels")[JOB_LABEL]: part(item, "metadata", "annotations").get(
                 NAME_NOTE, ""

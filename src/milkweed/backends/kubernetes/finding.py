@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from ...errors import DeadlineError
+from ...errors import DeadlineError, SpecError, UnreachableError
 from ...kube.api import Api, ApiError
 from ...kube.resources import JOBS, MESHES, PODS, SECRETS, Resource
 from ...kube.via import api_of
@@ -31,6 +31,14 @@ def choose_api(spec: JobSpec) -> AnyApi:
         namespace = spec.options.get("namespace") or own_namespace()
         return AskedApi(endpoint_of(read_provision(said)), namespace)
     return api_of(spec.options.get("context"), spec.options.get("kubeconfig"))
+
+
+def reach_api(context: str | None = None, kubeconfig: str | None = None) -> Api:
+    """The API server, for who looks for what exists: without a way to it, nothing is known of that."""
+    try:
+        return api_of(context, kubeconfig)
+    except SpecError as error:
+        raise UnreachableError(error.what, seen=error.seen, hint=error.hint) from error
 
 
 def find_meshes(api: Api, apply_id: str = "") -> list[Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, cast
 
@@ -68,7 +68,24 @@ def make_plans(spec: JobSpec, namespace: str, apply_id: str = NO_ID) -> list[Mes
             raise SpecError(
                 f"kubernetes.meshes: there is no mesh {name!r}", hint=suggest(name, spec.sizes)
             )
-    return [make_plan(mesh, said.get(mesh.name), spec, namespace, apply_id) for mesh in spec.meshes]
+    plans = [
+        make_plan(mesh, said.get(mesh.name), spec, namespace, apply_id) for mesh in spec.meshes
+    ]
+    check_alike(plans)
+    return plans
+
+
+def check_alike(plans: Sequence[MeshPlan]) -> None:
+    """Refuse meshes that no program can use together: one speaks TLS with its hosts, or plain TCP."""
+    kept = [plan.mesh.name for plan in plans if plan.kept]
+    others = [plan.mesh.name for plan in plans if not plan.kept]
+    if kept and others:
+        raise SpecError(
+            f"meshes {', '.join(map(repr, kept))} are hosts of milkweed, which speak TLS, and meshes "
+            f"{', '.join(map(repr, others))} are workers of somebody else, which do not",
+            hint="a program speaks one of both: declare two jobs, and run each in a program of its own; "
+            "or have all pods made, with an image or a template that has no command of its own",
+        )
 
 
 def make_plan(
