@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import queue
 import socket
 import struct
 import threading
-from collections.abc import Iterator
-from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,7 +25,6 @@ from unit.kube_fake import (
     Reply,
     accept_upgrade,
     frame,
-    make_tls,
     read_frame,
 )
 
@@ -99,17 +98,9 @@ class Pod:
 
 
 @pytest.fixture(params=[False, True], ids=["plain", "tls"])
-def fake(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[FakeApi]:
-    """A server, with TLS and without."""
-    with FakeApi(make_tls(tmp_path / "tls") if request.param else None) as made:
-        yield made
-
-
-@pytest.fixture
-def api(fake: FakeApi) -> Iterator[Api]:
-    made = fake.api()
-    yield made
-    made.close()
+def tls(request: pytest.FixtureRequest) -> bool:
+    """Every test is done with TLS and without."""
+    return request.param
 
 
 @pytest.fixture
@@ -348,6 +339,33 @@ def test_closing_ends_everything(api: Api, pod: Pod) -> None:
     tunnel.close()
     with pytest.raises(ConnectionRefusedError):
         connect(tunnel)
+
+
+class Reluctant(socket.socket):
+    """A listener that has no file left for the first who comes."""
+
+    failed = False
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        """Fail once."""
+        if not self.failed:
+            self.failed = True
+            raise OSError(errno.EMFILE, "too many open files")
+        return super().accept()
+
+
+def test_a_connection_that_could_not_be_taken_is_taken_later(api: Api, pod: Pod) -> None:
+    """A program that has too many files open for a moment is not cut off for good."""
+    listener = Reluctant()
+    pauses: list[float] = []
+    listener.bind(("127.0.0.1", 0))
+    listener.listen()
+    tunnel = Forward(api, "lab", "a", PORT, listener=listener, pause=pauses.append)
+    with tunnel, connect(tunnel) as here:
+        here.sendall(b"x")
+        assert pod.hear(1) == b"x"
+        assert "too many open files" in tunnel.error
+    assert pauses[0] == forward.ACCEPT_PAUSE_S
 
 
 def test_a_late_guest_is_sent_away(api: Api) -> None:

@@ -21,10 +21,10 @@ from ..backends.kubernetes.pod_template import (
 )
 from ..backends.kubernetes.ranks import RANK_LABEL
 from ..backends.kubernetes.settings import DEFAULT_NAMESPACE, make_plans
-from ..backends.kubernetes.start import DEFAULT_PORT
 from ..compute import Compute
 from ..errors import SpecError
 from ..image import Image
+from ..kube.meshes import DEFAULT_PORT
 from ..option_tables import KUBERNETES_OPTIONS
 from ..options import check_options
 from ..spec import JobSpec, Lifetime, MeshSpec

@@ -27,6 +27,8 @@ PATIENCE_S = 60.0
 """How long there may be no answer to that."""
 LINGER_S = 5.0
 """How long a pod may be silent after its client has said everything."""
+ACCEPT_PAUSE_S = 0.1
+"""How long nobody is let in after that has failed."""
 _CHUNK_BYTES = 64 * 1024
 _FULL_BYTES = 1024 * 1024
 _DATA, _ERROR = 0, 1
@@ -188,23 +190,40 @@ class _Pump:
 class Forward:
     """A port of this machine that leads to a port of a pod, for programs that dial addresses."""
 
-    def __init__(self, api: Api, namespace: str, pod: str, port: int) -> None:
+    def __init__(
+        self,
+        api: Api,
+        namespace: str,
+        pod: str,
+        port: int,
+        *,
+        listener: socket.socket | None = None,
+        pause: Callable[[float], object] = time.sleep,
+    ) -> None:
+        """Take connections from now on, at a port that the system chooses unless a listener is given."""
         self._api, self._namespace, self._pod, self._port = api, namespace, pod, port
+        self._pause = pause
         self._lock = threading.Lock()
         self._clients: set[socket.socket] | None = set()
         self.error = ""
         """Why the last connection that failed did so."""
-        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener = listener or socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         threading.Thread(target=self._accept, name="milkweed-forward", daemon=True).start()
 
     def _accept(self) -> None:
-        with contextlib.suppress(OSError):
-            while True:
+        while self._clients is not None:
+            try:
                 client, _address = self._listener.accept()
-                threading.Thread(
-                    target=self._serve, args=(client,), name="milkweed-forward", daemon=True
-                ).start()
+            except (
+                OSError
+            ) as error:  # it was closed; or, say, too many files are open at the moment
+                self._hear(str(error))
+                self._pause(ACCEPT_PAUSE_S)
+                continue
+            threading.Thread(
+                target=self._serve, args=(client,), name="milkweed-forward", daemon=True
+            ).start()
 
     def _serve(self, client: socket.socket) -> None:
         with client:

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 from ...compute import Compute
 from ...errors import SpecError
+from ...kube.meshes import DEFAULT_PORT, make_selector, render_labels
 from ...labels import check_annotations, check_labels
 from ...spec import JobSpec, MeshSpec, suggest
 from .names import check_namespace, make_mesh_name, parse_selector
@@ -19,7 +20,7 @@ from .pod_template import (
     make_from_pod_template,
 )
 from .ranks import RANK_LABEL
-from .start import DEFAULT_PORT, Place
+from .start import Place
 
 DEFAULT_NAMESPACE = "default"
 MESH_KEYS = (
@@ -56,7 +57,7 @@ class MeshPlan:
 
 def default_selector(name: str) -> str:
     """How pods of a MonarchMesh are found that nobody described otherwise."""
-    return f"app.kubernetes.io/name=monarch-worker,monarch.pytorch.org/mesh-name={name}"
+    return render_labels(make_selector(name))
 
 
 def make_plans(spec: JobSpec, namespace: str, apply_id: str = NO_ID) -> list[MeshPlan]:
