@@ -16,7 +16,7 @@ from milkweed.errors import MilkweedError
 from milkweed.kube import forward
 from milkweed.kube.api import Api, ApiError
 from milkweed.kube.config import Login
-from milkweed.kube.forward import Forward, dial
+from milkweed.kube.forward import Forward, Patience, dial
 from unit.kube_fake import (
     WAIT_S,
     Asked,
@@ -201,12 +201,9 @@ def test_an_answer_may_follow_the_end_of_a_question(api: Api, pod: Pod) -> None:
         assert read_all(here) == b""
 
 
-def test_a_half_closed_connection_ends_after_a_while(
-    api: Api, pod: Pod, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_half_closed_connection_ends_after_a_while(api: Api, pod: Pod) -> None:
     """A pod that says nothing to somebody who said everything is left."""
-    monkeypatch.setattr(forward, "LINGER_S", 0.01)
-    with dial(api, "lab", "a", PORT) as here:
+    with dial(api, "lab", "a", PORT, patience=Patience(linger_s=0.01)) as here:
         here.shutdown(socket.SHUT_WR)
         assert read_all(here) == b""
     pod.wait_end()
@@ -240,10 +237,9 @@ def test_an_expired_login_is_renewed(fake: FakeApi, api: Api) -> None:
     assert [each.headers["Authorization"] for each in fake.asked] == ["Bearer old", "Bearer new"]
 
 
-def test_a_silent_connection_is_asked(api: Api, pod: Pod, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_silent_connection_is_asked(api: Api, pod: Pod) -> None:
     """Idle connections are kept open by pings; those that answer stay."""
-    monkeypatch.setattr(forward, "PING_S", 0.01)
-    with dial(api, "lab", "a", PORT) as here:
+    with dial(api, "lab", "a", PORT, patience=Patience(ping_s=0.01)) as here:
         for _ in range(3):
             assert pod.pinged.get(timeout=WAIT_S) == b""
             pod.send(frame(b"", 0xA))
@@ -252,14 +248,11 @@ def test_a_silent_connection_is_asked(api: Api, pod: Pod, monkeypatch: pytest.Mo
     pod.wait_end()
 
 
-def test_a_connection_without_answers_ends(
-    api: Api, pod: Pod, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_connection_without_answers_ends(api: Api, pod: Pod) -> None:
     """An API server that is silent although it is asked is gone."""
     heard: list[str] = []
-    monkeypatch.setattr(forward, "PING_S", 0.01)
-    monkeypatch.setattr(forward, "PATIENCE_S", 0.05)
-    with dial(api, "lab", "a", PORT, heard=heard.append) as here:
+    brief = Patience(ping_s=0.01, answer_s=0.05)
+    with dial(api, "lab", "a", PORT, heard=heard.append, patience=brief) as here:
         assert read_all(here) == b""
     assert "nothing was heard from the API server" in heard[0]
 

@@ -33,7 +33,8 @@ _LATER = (ssl.SSLWantReadError, ssl.SSLWantWriteError, BlockingIOError)
 class Frames:
     """Cuts what comes in into messages, and puts those together that came in pieces."""
 
-    def __init__(self) -> None:
+    def __init__(self, max_bytes: int = MAX_MESSAGE_BYTES) -> None:
+        self._max_bytes = max_bytes
         self._data = bytearray()
         self._message = bytearray()
 
@@ -47,7 +48,7 @@ class Frames:
                 yield kind, content
                 continue
             self._message += content
-            _check_size(len(self._message))
+            self._check_size(len(self._message))
             if last:
                 message, self._message = bytes(self._message), bytearray()
                 yield BINARY, message
@@ -64,17 +65,18 @@ class Frames:
             if len(data) < start:
                 return None
             size = struct.unpack_from(form, data, 2)[0]
-            _check_size(size)
+            self._check_size(size)
         if len(data) < start + size:
             return None
         frame = data[0], bytes(memoryview(data)[start : start + size])
         del data[: start + size]
         return frame
 
-
-def _check_size(size: int) -> None:
-    if size > MAX_MESSAGE_BYTES:
-        raise UnreachableError("the API server sends a message that is too large", seen=str(size))
+    def _check_size(self, size: int) -> None:
+        if size > self._max_bytes:
+            raise UnreachableError(
+                "the API server sends a message that is too large", seen=f"{size} bytes"
+            )
 
 
 def _length_of(answer: Message) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...errors import DeadlineError, SpecError, UnreachableError
@@ -86,9 +86,15 @@ def mesh_names(api: AnyApi, handle: Handle) -> set[str]:
     return {item["metadata"]["name"] for item in list_objects(api, MESHES, handle)}
 
 
-def delete_objects(api: AnyApi, handle: Handle) -> None:
+def delete_objects(
+    api: AnyApi,
+    handle: Handle,
+    *,
+    timeout_s: float = CANCEL_TIMEOUT_S,
+    pause: Callable[[AnyApi, Handle], None] | None = None,
+) -> None:
     """Delete all that carries a job's mark, and wait until its pods are gone."""
-    deadline_s = time.monotonic() + CANCEL_TIMEOUT_S
+    deadline_s = time.monotonic() + timeout_s
     namespace = handle["namespace"]
     for resource in (JOBS, MESHES, SECRETS):
         for item in list_objects(api, resource, handle):
@@ -101,10 +107,16 @@ def delete_objects(api: AnyApi, handle: Handle) -> None:
                 seen=names,
                 hint="a node that does not answer keeps its pods; ask again later",
             )
-        if isinstance(api, Api):
-            cluster.wait_change(api, namespace, f"{JOB_LABEL}={handle['apply_id']}", _PAUSE_S)
-        else:
-            time.sleep(_PAUSE_S)
+        (pause or _pause)(api, handle)
+
+
+def _pause(api: AnyApi, handle: Handle) -> None:
+    """Wait for a change of the job's pods, but not for long."""
+    if isinstance(api, Api):
+        selector = f"{JOB_LABEL}={handle['apply_id']}"
+        cluster.wait_change(api, handle["namespace"], selector, _PAUSE_S)
+    else:
+        time.sleep(_PAUSE_S)
 
 
 def client_pods(api: AnyApi, handle: Handle) -> list[Any]:

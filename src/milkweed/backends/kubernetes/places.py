@@ -31,6 +31,7 @@ from .reasons import PodView, describe_pod
 from .start import JOB_LABEL, MESH_LABEL, Place
 
 AnyApi: TypeAlias = Api | AskedApi
+Dial: TypeAlias = Callable[[Api, str, str, int], socket.socket]
 DIAL_S = 1.0
 SETTLE_S = 0.5
 CLUSTER_NAME = "kubernetes.default.svc"
@@ -220,13 +221,15 @@ def via_of(handle: Handle, pod: Pod) -> str:
     return render_via(handle["context"], handle.get("kubeconfig"), handle["namespace"], name)
 
 
-def ask_adopted(api: Api, handle: Handle, pod: Pod) -> Answer | str:
+def ask_adopted(
+    api: Api, handle: Handle, pod: Pod, *, dial: Dial = dial, settle_s: float = SETTLE_S
+) -> Answer | str:
     """A host that somebody else made: whether its pod is ready, and its worker takes connections."""
     view = pod.view
     if view is None or not view.ready:
         return (view.reason if view else "") or "its pod is not ready"
     try:
-        via = _way_to(api, handle, pod, view)
+        via = _way_to(api, handle, pod, dial=dial, settle_s=settle_s)
     except (OSError, MilkweedError) as error:
         return f"its pod {view.name} is ready, and nobody listens at port {pod.port} ({error})"
     ip = f"[{view.ip}]" if ":" in view.ip else view.ip
@@ -235,8 +238,11 @@ def ask_adopted(api: Api, handle: Handle, pod: Pod) -> Answer | str:
     return {"host": pod.label, "state": "ready", "address": address, "via": via, **said}
 
 
-def _way_to(api: Api, handle: Handle, pod: Pod, view: PodView) -> str:
+def _way_to(api: Api, handle: Handle, pod: Pod, *, dial: Dial, settle_s: float) -> str:
     """How a pod of somebody else is reached: directly if that works, else through the API server."""
+    view = pod.view
+    if view is None:
+        raise OSError("it has no pod")
     if handle["reach"] != "forward":
         try:
             socket.create_connection((view.ip, pod.port), DIAL_S).close()
@@ -247,7 +253,7 @@ def _way_to(api: Api, handle: Handle, pod: Pod, view: PodView) -> str:
             return ""
     with dial(api, pod.namespace, view.name, pod.port) as dialled:
         # The API server takes the connection before the pod does, and closes it when the pod does not.
-        if select.select([dialled], [], [], SETTLE_S)[0] and not dialled.recv(1, socket.MSG_PEEK):
+        if select.select([dialled], [], [], settle_s)[0] and not dialled.recv(1, socket.MSG_PEEK):
             raise OSError("the connection was refused")
     return via_of(handle, pod)
 
