@@ -29,7 +29,7 @@ from milkweed.kube.asking import (
     update_secret,
 )
 from milkweed.kube.resources import MESHES
-from milkweed.operator.asked import LARGEST, Answer
+from milkweed.operator.asked import LARGEST, Answer, Request
 from milkweed.operator.door import Certificate, Door
 from milkweed.operator.job_secrets import LARGEST_DATA
 from milkweed.operator.provision import Provisioner
@@ -84,6 +84,18 @@ class Serving:
         self.door.shutdown()
         self.door.server_close()
         self.thread.join(10)
+
+
+class Says(Provisioner):
+    """Something else in the endpoint's place."""
+
+    def __init__(self, say: Callable[[], Answer]) -> None:
+        self._say = say
+
+    def answer(self, request: Request) -> Answer:
+        """Whatever was asked."""
+        del request
+        return self._say()
 
 
 @pytest.fixture
@@ -279,16 +291,17 @@ def test_a_caller_who_stays_too_long_is_sent_away(tmp_path: Path, provisioner: P
         serving.close()
 
 
-def test_a_mistake_of_ours_is_told(serving: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With its kind and nothing of the request."""
+def test_a_mistake_of_ours_is_told(tmp_path: Path) -> None:
+    """With its kind and its place, and nothing of the request."""
 
-    def fail(_request: Any) -> Answer:
+    def fail() -> Answer:
         raise KeyError("hunter2")
 
-    monkeypatch.setattr(serving.door.provisioner, "answer", fail)
-    with pytest.raises(http.client.RemoteDisconnected):
+    with (
+        contextlib.closing(Serving(tmp_path / "tls", Says(fail))) as serving,
+        pytest.raises(http.client.RemoteDisconnected),
+    ):
         serving.send("GET", f"{PATH}/x", Authorization="Bearer good")
-    serving.close()
     [line] = serving.lines
     assert line.startswith("a request from 127.0.0.1 failed: KeyError at ")
     assert Path(__file__).name in line
@@ -350,20 +363,22 @@ def test_a_certificate_that_is_not_there(tmp_path: Path, provisioner: Provisione
         Door(("127.0.0.1", 0), provisioner, certificate)
 
 
-@pytest.mark.parametrize("document", [None, ["x"], "hello"])
-def test_something_else_that_says_yes(
-    serving: Serving, monkeypatch: pytest.MonkeyPatch, document: Any
+@pytest.mark.parametrize(
+    ("status", "document", "words"),
+    [
+        (200, None, "is no endpoint"),
+        (200, ["x"], "is no endpoint"),
+        (200, "hello", "is no endpoint"),
+        (500, {}, "answered 500"),
+    ],
+)
+def test_something_else_at_that_address(
+    tmp_path: Path, status: int, document: Any, words: str
 ) -> None:
-    """Whoever says yes and shows no mesh is no endpoint."""
-    answers: Callable[[Any], Answer] = lambda _request: Answer(200, document)  # noqa: E731
-    monkeypatch.setattr(serving.door.provisioner, "answer", answers)
-    with pytest.raises(UnreachableError, match="is no endpoint"):
-        request_mesh(serving.endpoint(), make_mesh())
-
-
-def test_an_answer_that_is_none(serving: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Something else answers at that address."""
-    answers: Callable[[Any], Answer] = lambda _request: Answer(500, {})  # noqa: E731
-    monkeypatch.setattr(serving.door.provisioner, "answer", answers)
-    with pytest.raises(UnreachableError, match="answered 500"):
+    """Whoever says yes and shows no mesh, or breaks down, is no endpoint."""
+    says = Says(lambda: Answer(status, document))
+    with (
+        contextlib.closing(Serving(tmp_path / "tls", says)) as serving,
+        pytest.raises(UnreachableError, match=words),
+    ):
         request_mesh(serving.endpoint(), make_mesh())
