@@ -157,10 +157,13 @@ def test_one_host_that_fails_keeps_all_held() -> None:
     """Where it went well what was done stays, and nothing is started."""
     with several(2) as (well, ill):
         (ill.home / "ill").touch()
-        image = Image().run_bash(COUNT).run_bash("[ ! -e ill ]")
+        both_began = f"until [ -e {well.home}/began ]; do sleep 0.05; done"
+        image = (
+            Image().run_bash(COUNT).run_bash("touch began").run_bash(f"{both_began}; [ ! -e ill ]")
+        )
         with pytest.raises(StepFailedError) as caught:
             ensure(image, well, ill)
-        assert caught.value.step == "[ ! -e ill ]"
+        assert caught.value.step == f"{both_began}; [ ! -e ill ]"
         assert [each.status()["held"] for each in (well, ill)] == [True, True]
         (ill.home / "ill").unlink()
         assert ensure(image, well, ill) == []
