@@ -74,8 +74,10 @@ docs: $(VENV)/.dev ## check every link, and run every example
 labs: ## get what a real Slurm and a real Kubernetes on this machine need, once
 	TRIXIE=$(TRIXIE) tests/labs/prepare.sh
 
+PEER := $(or $(MILKWEED_LAB),$(HOME)/.cache/milkweed-lab)/kubernetes-client
 .PHONY: bench
 bench: $(VENV)/.milkweed ## run every measurement of bench/
+	@[ -d "$(PEER)" ] || $(PIP) --target "$(PEER)" kubernetes # what the engine's own job layer needs
 	@for file in bench/startup.py bench/slurm.py bench/spmd.py bench/kubernetes.py; do echo "== $$file"; $(BIN)/python "$$file"; done
 
 .PHONY: clean
