@@ -30,7 +30,7 @@ SPEED := tests/gates/test_speed_budget.py
 SLURM := tests/labs/slurm/with.sh 6 --
 # Tests on a real Kubernetes run as a program in it, one after the other likewise.
 KUBERNETES := tests/labs/kubernetes/with.sh 2 --
-# `make chaos` has the random ones. A second Slurm, 24.11 of Debian 13; 0: without it.
+# A second Slurm, 24.11 of Debian 13; 0: without it.
 TRIXIE ?= 1
 
 .PHONY: help
@@ -47,7 +47,7 @@ test: lint ## lint, then every test; what this machine lacks is skipped, with th
 	run $(PYTEST) -n 0 -q $(SPEED); \
 	run $(PYTEST) $(PYTEST_ARGS) -rs -m 'not slurm and not kubernetes' --ignore $(SPEED); \
 	VER=24 $(SLURM) $(PYTEST) -n 0 -rs -m 'not slow' tests/slurm >$(VENV)/slurm24.log 2>&1 & second=$$!; \
-	run env VER=22 $(SLURM) $(PYTEST) -n 0 -rs --ignore tests/slurm/test_chaos.py tests/slurm; \
+	run env VER=22 MILKWEED_CHAOS_S=$${MILKWEED_CHAOS_S:-30} $(SLURM) $(PYTEST) -n 0 -rs tests/slurm; \
 	wait $$second || failed+=' (Slurm 24.11)'; cat $(VENV)/slurm24.log; \
 	run $(KUBERNETES) $(PYTEST) -n 0 -rs tests/kubernetes; \
 	[ -z "$$failed" ] || { echo "test failed:$$failed" >&2; exit 1; }
