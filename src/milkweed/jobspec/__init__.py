@@ -1,0 +1,1 @@
+"""Jobspecs: steps described once, run on any workload manager."""
