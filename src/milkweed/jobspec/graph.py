@@ -259,9 +259,10 @@ class Graph:
 
     def __post_init__(self) -> None:
         """Refuse names that nobody has, and steps that wait for each other."""
-        from .order import check_steps, refuse
+        from .order import check_files, check_steps, refuse
 
         refuse(self.source, check_steps(self.steps))
+        refuse(self.source, check_files(self))
 
     def walk(self) -> Iterator[Step]:
         """Every step, groups before what is in them."""

@@ -9,7 +9,21 @@ from dataclasses import dataclass
 
 from ..errors import JobspecError
 from ..spec import suggest
-from .graph import NEED_KINDS, Graph, Group, Need, Position, Step, Submit, Write
+from .graph import (
+    NEED_KINDS,
+    WORKING,
+    Auth,
+    Batch,
+    Graph,
+    Group,
+    Need,
+    Position,
+    RunFile,
+    Stage,
+    Step,
+    Submit,
+    Write,
+)
 
 MAX_NAME = 63
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -31,7 +45,7 @@ class Complaint:
 def check_steps(steps: Sequence[Step]) -> list[Complaint]:
     """Everything that is wrong with steps, and with those in their groups."""
     found: list[Complaint] = []
-    levels = deque([(None, steps)])
+    levels: deque[tuple[str | None, Sequence[Step]]] = deque([(None, steps)])
     while levels:
         parent, level = levels.popleft()
         found += _check_level(parent, level)
@@ -57,7 +71,9 @@ def _check_level(parent: str | None, level: Sequence[Step]) -> list[Complaint]:
 
 def _check_name(step: Step, parent: str | None) -> list[Complaint]:
     if step.parent != parent:
-        return [Complaint(step, f"the id {step.id!r} is not that of a step of {parent or 'the top'!r}")]
+        return [
+            Complaint(step, f"the id {step.id!r} is not that of a step of {parent or 'the top'!r}")
+        ]
     return [Complaint(step, text, is_name=True) for text in flaws_of_name(step.name)]
 
 
@@ -66,7 +82,9 @@ def flaws_of_name(name: str) -> list[str]:
     if len(name) > MAX_NAME:
         return [f"the name {name[:20]!r}… has more than {MAX_NAME} characters"]
     if not _NAME.fullmatch(name):
-        return [f"{name!r} is no name: letters, digits, dots, dashes and underscores, a letter or digit first"]
+        return [
+            f"{name!r} is no name: letters, digits, dots, dashes and underscores, a letter or digit first"
+        ]
     return []
 
 
@@ -146,30 +164,58 @@ def dependents(level: Iterable[Step]) -> dict[str, list[str]]:
     return found
 
 
-def written_before(graph: Graph) -> dict[str, tuple[str, ...]]:
-    """For each step, the ids of the write steps that are done when it starts, its group's included."""
-    known: dict[str, dict[str, None]] = {"": {}}
-    found: dict[str, tuple[str, ...]] = {}
+def prepared_before(graph: Graph) -> dict[str, tuple[Step, ...]]:
+    """For each step, the write, stage and auth steps that come before it, its group's included."""
+    known: dict[str, dict[str, Step]] = {"": {}}
+    found: dict[str, tuple[Step, ...]] = {}
     levels: deque[tuple[str, Sequence[Step]]] = deque([("", graph.steps)])
     while levels:
         parent, level = levels.popleft()
-        writes = {step.id for step in level if isinstance(step, Write)}
+        preparing = {step.id: step for step in level if isinstance(step, Write | Stage | Auth)}
         for step in sort_steps(level):
             before = dict(known[parent])
             for need in step.needs:
                 before |= known[need.id]
-                if need.id in writes:
-                    before[need.id] = None
+                if need.id in preparing:
+                    before[need.id] = preparing[need.id]
             known[step.id] = before
-            found[step.id] = tuple(before)
+            found[step.id] = tuple(before.values())
         levels += [(step.id, step.steps) for step in level if isinstance(step, Group)]
     return found
+
+
+def check_files(graph: Graph) -> list[Complaint]:
+    """Files of the run that a step names and no step before it writes."""
+    found: list[Complaint] = []
+    named = {step.id: names for step in graph.walk() if (names := _named_files(step))}
+    before = prepared_before(graph) if named else {}
+    for step in graph.walk():
+        written = {each.filename for each in before.get(step.id, ()) if isinstance(each, Write)}
+        for name in named.get(step.id, ()):
+            if name not in written:
+                hint = "let it need the step that writes the file"
+                found.append(Complaint(step, f"no step before it writes the file {name!r}", hint))
+    return found
+
+
+def _named_files(step: Step) -> list[str]:
+    if isinstance(step, Stage):
+        return [step.filename] if step.filename else []
+    names = (
+        [word.name for word in step.work.argv if isinstance(word, RunFile)]
+        if isinstance(step, WORKING)
+        else []
+    )
+    return [*names, step.filename] if isinstance(step, Batch) else names
 
 
 def refuse(source: str, complaints: Sequence[Complaint]) -> None:
     """Raise what is wrong, all of it, each with its place."""
     if complaints:
-        lines = [f"{_place(source, bad.step.at)}step {bad.step.id!r}: {bad.message}" for bad in complaints]
+        lines = [
+            f"{_place(source, bad.step.at)}step {bad.step.id!r}: {bad.message}"
+            for bad in complaints
+        ]
         hints = dict.fromkeys(bad.hint for bad in complaints if bad.hint)
         raise JobspecError("\n".join(lines), hint="\n".join(hints))
 

@@ -66,7 +66,9 @@ class Spot:
     def items(self, *, minimum: int = 0) -> list[Spot]:
         """The values of a list."""
         if not isinstance(self.data, list):
-            self.refuse(f"{describe(self.data)} is not a list", "write a list: begin each line with `- `")
+            self.refuse(
+                f"{describe(self.data)} is not a list", "write a list: begin each line with `- `"
+            )
             return []
         if len(self.data) < minimum:
             self.refuse("is empty", "write at least one, or take the key out")
@@ -147,7 +149,9 @@ class Spot:
             return ()
         if words != plain or any(word and set(word) <= _OPERATORS for word in words):
             hint = "write a list of words; for a shell: [bash, -c, …]"
-            self.refuse("no shell reads this text, and it holds what only a shell understands", hint)
+            self.refuse(
+                "no shell reads this text, and it holds what only a shell understands", hint
+            )
         elif not words:
             self.refuse("is empty", "write a command: [program, argument]")
         return tuple(words)
@@ -159,7 +163,7 @@ class Spot:
             with self.problems.at(spot.path, at_key=True):
                 check_env({name: ""}, where="environment")
             if spot.data is None or spot.data == "":
-                found[name] = spot.data
+                found[name] = None if spot.data is None else ""
             elif text := spot.text():
                 found[name] = text
         return found

@@ -74,7 +74,12 @@ class Source:
         return JobspecError(render_flaws(flaws, self.text, self.filename))
 
 
-_EXAMPLE = "write at least:\nversion: 1\nresources: {one: {type: node, count: 1}}\ntasks:\n- command: [hostname]\n  resources: one"
+_EXAMPLE = """write at least:
+version: 1
+resources: {one: {type: node, count: 1}}
+tasks:
+- command: [hostname]
+  resources: one"""
 
 
 def _part_of(bad: Complaint, data: Data) -> Where:
@@ -115,7 +120,9 @@ def _read(path: Path) -> bytes:
         reason = (isinstance(error, OSError) and error.strerror) or str(error)
         raise JobspecError(f"{path}: cannot be read", seen=reason, hint="name a jobspec") from error
     if len(content) > MAX_BYTES:
-        raise JobspecError(f"{path}: has more than {MAX_BYTES:,} bytes", hint="is this really a jobspec?")
+        raise JobspecError(
+            f"{path}: has more than {MAX_BYTES:,} bytes", hint="is this really a jobspec?"
+        )
     return content
 
 

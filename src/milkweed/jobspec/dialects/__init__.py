@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from ...errors import JobspecError
 from ...options import Data
@@ -51,7 +51,9 @@ def detect_dialect(source: Source) -> str:
 
 
 def _has_slots(tasks: Data) -> bool:
-    return isinstance(tasks, list) and any(isinstance(task, dict) and "slot" in task for task in tasks)
+    return isinstance(tasks, list) and any(
+        isinstance(task, dict) and "slot" in task for task in tasks
+    )
 
 
 def render_jobspec(graph: Graph, dialect: str) -> str:
@@ -76,8 +78,7 @@ def make_document(graph: Graph, dialect: str) -> dict[str, Data]:
 def _module(dialect: str) -> _Dialect:
     if dialect not in DIALECTS:
         raise JobspecError(f"no dialect is named {dialect!r}", hint=suggest(dialect, DIALECTS))
-    module: _Dialect = importlib.import_module(f".{DIALECTS[dialect]}", __name__)  # type: ignore[assignment]  # pyright: ignore[reportAssignmentType] the modules of the table have both functions
-    return module
+    return cast("_Dialect", importlib.import_module(f".{DIALECTS[dialect]}", __name__))
 
 
 if TYPE_CHECKING:

@@ -68,7 +68,9 @@ def _read_attributes(spot: Spot, work: Work) -> tuple[Work, str]:
     name = ""
     if "system" in keys:
         if "files" in keys["system"].entries():
-            keys["system"].inside("files", None).refuse("unknown key", "put files under task.scripts", at_key=True)
+            keys["system"].inside("files", None).refuse(
+                "unknown key", "put files under task.scripts", at_key=True
+            )
         work, name = read_system(keys["system"], work)
     for key in ("parameter", "user"):
         if key in keys and keys[key].entries():
@@ -103,7 +105,9 @@ def _read_bare(spot: Spot, keys: Mapping[str, Spot], task: _Task) -> tuple[Step,
         spot.refuse("has neither a command nor steps", "add `transform:` with steps, or `command:`")
         return ()
     if task.scripts:
-        keys["scripts"].refuse("no step writes these scripts", "add `transform:` with steps", at_key=True)
+        keys["scripts"].refuse(
+            "no step writes these scripts", "add `transform:` with steps", at_key=True
+        )
     at = task.source.position(keys["command"].path)
     return (Submit(id="submit-1", work=replace(task.work, argv=task.command), at=at),)
 
@@ -242,9 +246,7 @@ def _read_batch(spot: Spot, task: _Task) -> Step:
     keys = spot.keys(("step", "filename", "wait", "watch"), ("filename",))
     name = _read_script_name(keys, task, written=True)
     argv = script_argv(name, task.scripts.get(name, b""))
-    return Batch(
-        id="", work=replace(task.work, argv=argv), filename=name, **_read_waiting(keys)
-    )
+    return Batch(id="", work=replace(task.work, argv=argv), filename=name, **_read_waiting(keys))
 
 
 def read_auth(spot: Spot, first: str) -> Auth:

@@ -25,7 +25,15 @@ from ..scripts import script_argv
 from .flux_parts import make_count, make_resources, make_system
 
 _KNOWN = frozenset(
-    {"preemptible-after", "dependencies", "constraints", "shell.options", "user", "parameter", "requires"}
+    {
+        "preemptible-after",
+        "dependencies",
+        "constraints",
+        "shell.options",
+        "user",
+        "parameter",
+        "requires",
+    }
 )
 
 
@@ -42,9 +50,15 @@ def make_document(graph: Graph, lacking: list[str]) -> dict[str, Data]:
     if "requires" in work.attributes:
         task["resources"] = _make_requires(work.attributes["requires"], lacking)
     if scripts:
-        task["scripts"] = [{"name": name, "content": text} for name, text in _texts(scripts, lacking)]
+        task["scripts"] = [
+            {"name": name, "content": text} for name, text in _texts(scripts, lacking)
+        ]
     task["transform"] = steps
-    document: dict[str, Data] = {"version": 1, "resources": make_resources(work.shape, "task"), "task": task}
+    document: dict[str, Data] = {
+        "version": 1,
+        "resources": make_resources(work.shape, "task"),
+        "task": task,
+    }
     return document | _make_attributes(work, graph.name)
 
 
@@ -57,16 +71,19 @@ def _check_chain(graph: Graph, lacking: list[str]) -> None:
             wanted = (Need(before.id, "submitted" if free else "afterok"),)
         if step.needs != wanted:
             names = ", ".join(f"{need.kind}:{need.id}" for need in step.needs) or "nothing"
-            lacking.append(f"that {step.id!r} needs {names}: each step comes after the one before it")
+            lacking.append(
+                f"that {step.id!r} needs {names}: each step comes after the one before it"
+            )
         before = step
 
 
 def _collect_scripts(graph: Graph, lacking: list[str]) -> dict[str, bytes]:
     scripts: dict[str, bytes] = {}
     for step in graph.steps:
-        if isinstance(step, Write):
-            if scripts.setdefault(step.filename, step.content) != step.content:
-                lacking.append(f"two contents of the file {step.filename!r}")
+        if not isinstance(step, Write):
+            continue
+        if scripts.setdefault(step.filename, step.content) != step.content:
+            lacking.append(f"two contents of the file {step.filename!r}")
     return scripts
 
 
@@ -80,7 +97,9 @@ def _texts(scripts: dict[str, bytes], lacking: list[str]) -> list[tuple[str, str
     return found
 
 
-def _collect_work(graph: Graph, scripts: dict[str, bytes], lacking: list[str]) -> tuple[Work, list[str]]:
+def _collect_work(
+    graph: Graph, scripts: dict[str, bytes], lacking: list[str]
+) -> tuple[Work, list[str]]:
     """What all jobs share, and the one command that is no script of its own."""
     works = [step for step in graph.steps if isinstance(step, WORKING)]
     first = works[0].work if works else Work(argv=())
@@ -102,7 +121,9 @@ def _is_script(argv: tuple[Word, ...], scripts: dict[str, bytes]) -> bool:
     return isinstance(last, RunFile) and argv == script_argv(last.name, scripts.get(last.name, b""))
 
 
-def _make_step(step: Step, scripts: dict[str, bytes], command: list[str], lacking: list[str]) -> Data:
+def _make_step(
+    step: Step, scripts: dict[str, bytes], command: list[str], lacking: list[str]
+) -> Data:
     if isinstance(step, Write):
         more: dict[str, Data] = {"executable": True} if step.executable else {}
         return {"step": "write", "filename": step.filename, **more}

@@ -248,7 +248,9 @@ def _read_task(
     """The steps of a task, then its command."""
     step_id, at = level.prefix + name, whole.source.position(item.path)
     whole.origins[step_id] = item
-    steps = _read_steps(keys["steps"], step_id, alone="command" not in keys) if "steps" in keys else []
+    steps = (
+        _read_steps(keys["steps"], step_id, alone="command" not in keys) if "steps" in keys else []
+    )
     steps = [replace(step, at=at) for step in steps]
     whole.origins.update((step.id, item) for step in steps)
     if "command" not in keys:
@@ -284,7 +286,11 @@ def _read_steps(spot: Spot, task_id: str, *, alone: bool) -> list[Step]:
 
 def _read_step(spot: Spot) -> Step:
     data = spot.data
-    kind = spot.inside("name", data["name"]).name() if isinstance(data, dict) and "name" in data else ""
+    kind = (
+        spot.inside("name", data["name"]).name()
+        if isinstance(data, dict) and "name" in data
+        else ""
+    )
     if kind == "stage":
         keys = spot.keys(("name", "path"), ("path",))
         return Stage(id="", path=keys["path"].text() if "path" in keys else "")
@@ -296,7 +302,9 @@ def _read_step(spot: Spot) -> Step:
     return Custom(id="", step=kind or "unknown", options=options)
 
 
-def _read_work(keys: Mapping[str, Spot], item: Spot, level: _Level, whole: _File) -> tuple[Work, bool]:
+def _read_work(
+    keys: Mapping[str, Spot], item: Spot, level: _Level, whole: _File
+) -> tuple[Work, bool]:
     resource = _read_reference(keys, item, level, whole)
     requires: list[Data] = [*resource.requires, *_read_requirement(keys.get("requires"), whole)]
     said: dict[str, Any] = {}

@@ -39,7 +39,9 @@ def make_document(graph: Graph, lacking: list[str]) -> dict[str, Data]:
     found: dict[str, Data] = {"version": 1}
     if graph.name:
         found["name"] = graph.name
-    return found | ({"resources": resources} if resources else {}) | level
+    if resources:
+        found["resources"] = resources
+    return found | level
 
 
 def _make_level(steps: Sequence[Step], outer: Shape | None, names: _Names) -> dict[str, Data]:
@@ -50,7 +52,9 @@ def _make_level(steps: Sequence[Step], outer: Shape | None, names: _Names) -> di
     for step in steps:
         lost = [each for each in barriers if each not in {need.id for need in step.needs}]
         if lost:
-            names.lacking.append(f"that {step.id!r} does not wait for {lost[0]!r}, which runs in place")
+            names.lacking.append(
+                f"that {step.id!r} does not wait for {lost[0]!r}, which runs in place"
+            )
         tasks.append(_make_entry(step, outer, names))
         if isinstance(step, Group):
             groups.append(_make_group(step, names))
@@ -139,5 +143,4 @@ def _plain(environment: Mapping[str, str | None]) -> dict[str, Data]:
 
 def make_duration(seconds: float) -> str:
     """Seconds with their unit, so that they are read back as they were."""
-    text = f"{seconds:.0f}s" if seconds == int(seconds) else f"{seconds:.9f}".rstrip("0") + "s"
-    return text
+    return f"{seconds:.0f}s" if seconds == int(seconds) else f"{seconds:.9f}".rstrip("0") + "s"

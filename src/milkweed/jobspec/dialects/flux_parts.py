@@ -111,9 +111,8 @@ def make_resources(shape: Shape, label: str) -> list[Data]:
         inside.append({"type": "gpu", "count": shape.gpus_per_slot})
     slots = shape.slots_per_node or shape.slots
     slot: dict[str, Data] = {"type": "slot", "count": slots, "label": label, "with": inside}
-    top = slot
-    if shape.nodes is not None:
-        top = {"type": "node", "count": shape.nodes, "with": [slot]}
+    node: dict[str, Data] = {"type": "node", "count": shape.nodes, "with": [slot]}
+    top = slot if shape.nodes is None else node
     if shape.exclusive:
         top["exclusive"] = True
     return [top]

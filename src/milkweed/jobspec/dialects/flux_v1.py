@@ -35,7 +35,9 @@ def parse(source: Source) -> Graph | None:
     keys = source.top.keys(TOP, TOP)
     if "version" in keys and keys["version"].data != 1:
         keys["version"].refuse(f"{describe(keys['version'].data)} is not 1", "write version: 1")
-    shape, label = read_resources(keys["resources"]) if "resources" in keys else (Work(argv=()).shape, "")
+    shape, label = (
+        read_resources(keys["resources"]) if "resources" in keys else (Work(argv=()).shape, "")
+    )
     work = Work(argv=(), shape=shape)
     if "tasks" in keys:
         work = _read_task(keys["tasks"], work, label)
@@ -122,7 +124,9 @@ def read_files(system: Spot, source: Source) -> list[Write]:
 def _read_content(keys: Mapping[str, Spot]) -> bytes:
     spot = keys["data"]
     if "encoding" not in keys:
-        return spot.data.encode() if isinstance(spot.data, str) else json.dumps(spot.plain()).encode()
+        return (
+            spot.data.encode() if isinstance(spot.data, str) else json.dumps(spot.plain()).encode()
+        )
     encoding = keys["encoding"].text("utf-8", "base64")
     text = spot.data if spot.data == "" else spot.text()
     if encoding == "base64" and isinstance(text, str):
@@ -175,7 +179,9 @@ def _note_lacking(job: Submit, writes: list[Write], lacking: list[str]) -> None:
         lacking.append(f"{shape.tasks_total} tasks in {shape.slots} slots")
     lacking += [f"the attribute {key!r}" for key in sorted(set(job.work.attributes) - KNOWN)]
     first: list[Step] = [step for step in writes if not step.needs]
-    if len(first) != len(writes) and any(need.kind != "afterok" for step in writes for need in step.needs):
+    if len(first) != len(writes) and any(
+        need.kind != "afterok" for step in writes for need in step.needs
+    ):
         lacking.append("files that are written at different times")
 
 

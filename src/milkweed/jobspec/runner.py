@@ -1,0 +1,104 @@
+"""A process of its own for a run that nobody waits for: `python -m milkweed.jobspec.runner FOLDER`."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ..errors import BackendError
+from ..logs import read_tail
+from .progress import Progress, State
+from .runs import Run, load_run
+from .tail import Show, Tail
+
+START_S = 30.0
+_ROOT = Path(__file__).parents[2]
+
+
+def start_runner(run: Run) -> None:
+    """Start it in a session of its own, and wait until it holds the run."""
+    read, write = os.pipe()
+    with (run.logs / ".runner.log").open("ab") as log:
+        process = subprocess.Popen(  # noqa: S603  this very program
+            [sys.executable, "-m", __name__, str(run.folder), str(write)],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            pass_fds=(write,),
+            start_new_session=True,
+            env={**os.environ, "PYTHONPATH": _python_path()},
+        )
+    os.close(write)
+    with os.fdopen(read, "rb") as answer:
+        if answer.read(1) == b"1":
+            process.returncode = 0  # it goes on by itself; nobody waits for it here
+            return
+    raise BackendError(
+        f"the process that should carry on run {run.id} did not start",
+        seen=read_tail(run.logs / ".runner.log"),
+        hint="run it with --wait, which needs no such process",
+    )
+
+
+def _python_path() -> str:
+    """The same milkweed, and whatever else this process can import."""
+    return os.pathsep.join(dict.fromkeys([str(_ROOT), *(path for path in sys.path if path)]))
+
+
+def follow(run: Run, show: Show | None, *, sleep: Callable[[float], None] = time.sleep) -> Progress:
+    """Look on until everything is handed over and what says `wait` is over, or nobody carries it on."""
+    tail = Tail(show)
+    waits = {action.id for action in run.plan.actions if action.wait}
+    watched = {action.id for action in run.plan.actions if action.wait or action.watch}
+    progress, offset = Progress.of(run.plan), 0
+    while True:
+        driven = run.is_driven()
+        lines, offset = run.journal.read(offset)
+        for line in lines:
+            progress.add(line)
+            _follow_logs(line, watched, tail)
+        tail.pump()
+        if not driven or _is_handed_over(progress, waits):
+            tail.pump(last=True)
+            return progress
+        sleep(0.02)
+
+
+def _follow_logs(line: dict[str, Any], watched: set[str], tail: Tail) -> None:
+    if line.get("id") in watched and line["event"] == "submitted":
+        for label, path in line["handle"].get("logs", {}).items():
+            tail.add(path, label)
+
+
+def _is_handed_over(progress: Progress, waits: set[str]) -> bool:
+    states = {step_id: entry.status.state for step_id, entry in progress.entries.items()}
+    return all(
+        state.over or (state is not State.WAITING and step_id not in waits)
+        for step_id, state in states.items()
+    )
+
+
+def main(argv: list[str]) -> int:
+    """Carry a run on to its end; its exit code is that of the run."""
+    from .discovery import load_transformer
+    from .driver import drive_here
+
+    folder, ready = Path(argv[0]), int(argv[1])
+    run = load_run(folder)
+    transformer = load_transformer(run.plan.transformer, **run.plan.settings)
+    drive_here(transformer, run, until_over=True, held=lambda: _say_ready(ready))
+    return run.progress().exit_code()
+
+
+def _say_ready(fd: int) -> None:
+    os.write(fd, b"1")
+    os.close(fd)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
