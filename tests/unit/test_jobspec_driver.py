@@ -48,7 +48,9 @@ def test_a_step_starts_when_what_it_needs_has_ended_well() -> None:
 def test_what_needs_a_failed_step_is_skipped() -> None:
     """The rest goes on, the code is that of the failure, and the reason is told."""
     talker = Talker()
-    steps = graph(job("a"), job("b", "a"), job("c", "b"), job("d"), job("e", Need("a", "afternotok")))
+    steps = graph(
+        job("a"), job("b", "a"), job("c", "b"), job("d"), job("e", Need("a", "afternotok"))
+    )
     run = play(talker, steps, {"a": ended(9), "d": DONE}, {"e": DONE})
     assert states(run) == {"a": "failed", "b": "skipped", "c": "skipped", "d": "done", "e": "done"}
     assert run.progress().exit_code() == 9
@@ -98,7 +100,9 @@ def test_nobody_waits_for_what_says_nothing() -> None:
 def test_a_step_that_says_wait_is_waited_for() -> None:
     """The run is left when that step is over, whatever else still runs."""
     talker = Talker()
-    run = play(talker, graph(job("a", wait=True), job("b")), {"b": RUNNING}, {"a": DONE}, wait=False)
+    run = play(
+        talker, graph(job("a", wait=True), job("b")), {"b": RUNNING}, {"a": DONE}, wait=False
+    )
     assert states(run) == {"a": "done", "b": "running"}
 
 
@@ -117,7 +121,14 @@ def test_nobody_answered_is_not_the_end() -> None:
     """UNKNOWN is written down, and the step is asked about again."""
     talker = Talker()
     unknown = StepStatus(State.UNKNOWN, None, "no answer")
-    run = play(talker, graph(job("a"), job("b", "a")), {"a": unknown}, {"a": RUNNING}, {"a": DONE}, {"b": DONE})
+    run = play(
+        talker,
+        graph(job("a"), job("b", "a")),
+        {"a": unknown},
+        {"a": RUNNING},
+        {"a": DONE},
+        {"b": DONE},
+    )
     assert states(run) == {"a": "done", "b": "done"}
     said = [line.get("state") for line in run.journal.read()[0] if line["id"] == "a"]
     assert said == [None, "pending", "unknown", "running", "done"]
@@ -128,7 +139,9 @@ def test_the_intent_is_written_before_anything_is_submitted() -> None:
     talker = Talker()
     talker.world.fail["a"] = BackendError("no such queue", seen="queue q")
     run = play(talker, graph(job("a"), job("b", "a")))
-    events = [(line["event"], line.get("reason")) for line in run.journal.read()[0] if line["id"] == "a"]
+    events = [
+        (line["event"], line.get("reason")) for line in run.journal.read()[0] if line["id"] == "a"
+    ]
     assert events == [("intent", None), ("state", "no such queue (queue q)")]
     assert run.progress().exit_code() == 1
 
@@ -211,7 +224,9 @@ def test_cancelling_from_elsewhere() -> None:
     assert not run.secrets.exists()
 
 
-def test_a_driver_that_does_not_end_is_named(monkeypatch: pytest.MonkeyPatch, clock: FakeClock) -> None:
+def test_a_driver_that_does_not_end_is_named(
+    monkeypatch: pytest.MonkeyPatch, clock: FakeClock
+) -> None:
     """Cancelling gives up after a while, and says which process holds the run."""
     talker = Talker()
     run = create_run(talker.render(graph(job("a"))))

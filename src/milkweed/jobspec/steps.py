@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from .runs import Run
     from .transformer import TransformerBase
 
+__all__ = ["AuthStep", "EmptyStep", "Handle", "Scene", "StepBase", "WriterStep"]
+
 Handle = Mapping[str, Data]
 """What finds a submitted thing again: plain data."""
 
