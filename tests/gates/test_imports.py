@@ -68,6 +68,7 @@ PUBLIC = {
         "AuthStep",
         "EmptyStep",
         "Handle",
+        "PlainStep",
         "Scene",
         "StepBase",
         "WriterStep",

@@ -8,13 +8,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from milkweed.errors import BackendError, StateBusyError, UnreachableError
+from milkweed.errors import BackendError, StateBusyError, UnreachableError, UnsupportedError
 from milkweed.jobspec.driver import Driver, Wake, cancel_run, describe
 from milkweed.jobspec.graph import Graph, Need, Stage, Write
 from milkweed.jobspec.progress import DONE, State, StepStatus, ended
 from milkweed.jobspec.runs import Run, create_run, load_runs
+from milkweed.jobspec.steps import StepBase
 from milkweed.testing import FakeClock
-from unit.jobspecs import NativeTalker, Talker, graph, job
+from unit.jobspecs import NativeTalker, Talker, TalkStep, graph, job
 
 RUNNING = StepStatus(State.RUNNING)
 
@@ -171,6 +172,30 @@ def test_an_intent_that_never_arrived_is_submitted_now() -> None:
     talker.world.story = iter([{"a": DONE}])
     talker.carry_on(run, wait=True)
     assert talker.world.submitted == ["a"]
+
+
+def test_what_nobody_can_find_is_never_submitted_twice() -> None:
+    """A step without a way to look for its mark stops the next driver; cancelling notes it and ends the rest."""
+
+    class Blind(TalkStep):
+        """Submits, and cannot look."""
+
+        find = StepBase.find
+
+    class BlindTalker(Talker):
+        """A transformer of a world that lists nothing."""
+
+    BlindTalker.register_step(Blind)
+    talker = BlindTalker()
+    run = create_run(talker.render(graph(job("a"), job("b"))))
+    run.journal.write("intent", id="a")
+    run.journal.write("submitted", id="b", state="running", handle={"id": "job-b"})
+    with pytest.raises(UnsupportedError, match="nobody can tell whether"):
+        talker.carry_on(run, wait=True)
+    assert talker.world.submitted == []
+    talker.cancel(run)
+    assert talker.world.cancelled == ["job-b"]
+    assert states(run) == {"a": "unknown", "b": "cancelled"}
 
 
 def test_a_driver_that_ended_is_replaced() -> None:

@@ -185,7 +185,8 @@ def test_what_a_step_lacks_has_words() -> None:
     for ask in (step.poll, step.cancel):
         with pytest.raises(UnsupportedError):
             ask({})
-    assert step.find() is None
+    with pytest.raises(UnsupportedError, match="nobody can tell whether"):
+        step.find()
     assert list(step.logs({}, follow=False)) == []
 
 
