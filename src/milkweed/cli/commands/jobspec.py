@@ -92,12 +92,13 @@ def load_plan(path: str) -> tuple[TransformerBase, Plan]:
     """A plan that was shown, and what carries it out."""
     import json
     import sys
+    from pathlib import Path
 
     from ...errors import StateCorruptError
     from ...jobspec.plan import parse_plan
 
     try:
-        text = sys.stdin.read() if path == "-" else open(path, encoding="utf-8").read()  # noqa: SIM115  read at once
+        text = sys.stdin.read() if path == "-" else Path(path).read_text("utf-8")
         made = parse_plan(json.loads(text))
     except (OSError, ValueError, KeyError, TypeError, RecursionError, StateCorruptError) as error:
         raise JobspecError(

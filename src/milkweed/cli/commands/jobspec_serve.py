@@ -31,8 +31,9 @@ def serve(  # noqa: PLR0917  options of a command line
 ) -> None:
     """Run what is put into a folder, once each.
 
-    It ends with SIGTERM. A file goes to running/, and when its run is over to done/ or failed/, with a text beside it that says
-    how it went. Runs go on while no service looks, and a crash loses and repeats nothing.
+    It ends with SIGTERM. A file goes to running/, and when its run is over to done/ or failed/,
+    with a text beside it that says how it went. Runs go on while no service looks, and a crash
+    loses and repeats nothing.
     """
     from ...jobspec.spool import Spool
     from ...units import parse_duration
