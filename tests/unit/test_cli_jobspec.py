@@ -16,7 +16,7 @@ from gates.tree import pyproject
 from milkweed.cli.app import app
 from milkweed.cli.commands import jobspec as commands
 from milkweed.cli.commands.jobspec_options import parse_settings
-from milkweed.errors import SpecError
+from milkweed.errors import SpecError, UnreachableError
 from milkweed.jobspec import find_run, load_runs, load_transformer, parse_jobspec
 from milkweed.jobspec.driver import Running, Wake
 from milkweed.jobspec.progress import StepStatus
@@ -289,3 +289,14 @@ def test_ctrl_c_does_what_was_said(
     assert place.world.cancelled == (["job-a"] if word == "cancel" else [])
     told = capsys.readouterr().err
     assert ("goes on" if word != "cancel" else "is being cancelled") in told
+
+
+def test_what_was_begun_before_an_error_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    """A scheduler that stops answering leaves a run that can be carried on."""
+    place = Talker()
+    place.world.fail["b"] = UnreachableError("nobody answers")
+    plan = place.render(graph(job("a"), job("b")))
+    with pytest.raises(UnreachableError):
+        commands.carry_out(place, plan, wait=False, on_interrupt="keep")
+    assert f"`milkweed jobspec wait {plan.run_id[:8]}` goes on" in capsys.readouterr().err
+    assert place.world.submitted == ["a"]

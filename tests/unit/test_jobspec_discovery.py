@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gates.tree import pyproject
-from milkweed.errors import TransformerError
+from milkweed.errors import JobspecError, TransformerError
 from milkweed.jobspec import list_transformers, load_transformer, parse_jobspec, transformer_names
 from milkweed.jobspec.discovery import BUILT_IN, GROUP
 from unit.jobspecs import STEPS
@@ -136,3 +136,64 @@ def test_ours_win_over_others(site: Path) -> None:
     """No package can take the name of one of ours."""
     (site / "jobspec_local.py").write_text(PLUGIN)
     assert load_transformer("local").name == "local"
+
+
+def declare(site: Path, name: str, text: str) -> None:
+    """Install the metadata of a package."""
+    info = site / f"{name}-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("[milkweed.transformers]\nsad = not_there_at_all:Transformer\n", "sad"),
+        ("[milkweed.transformers]\nsad = not a module\n", "sad"),
+        ("[milkweed.transformers]\nsad = json:dumps\n", "sad"),
+        ("[milkweed.transformers]\nsad\n", "unread"),
+    ],
+)
+def test_a_broken_declaration_breaks_nothing_else(site: Path, text: str, name: str) -> None:
+    """Whatever a package says of itself, the others are found, and it is told by name."""
+    (site / "declared_plugin.py").write_text(PLUGIN)
+    declare(site, "fine", ENTRY_POINTS)
+    declare(site, "unread", text)
+    found = {each.name: each for each in list_transformers()}
+    assert found[name].problem
+    assert (found["declared"].problem, found["local"].problem) == ("", "")
+    assert load_transformer("declared").name == "my-site"
+    with pytest.raises(TransformerError, match=f"the transformer '{name}' is broken"):
+        load_transformer(name)
+
+
+CUSTOM = """
+
+class notify(steps.PlainStep):
+    name = "notify"
+    required = ("who",)
+    optional = ("loud",)
+
+    def run(self, stage):
+        (stage / "notified").write_text(self.options["who"])
+
+
+Transformer.register_step(notify)
+"""
+
+
+def test_a_package_brings_a_step_of_its_own(site: Path) -> None:
+    """It is done where its transformer is, its options are checked, and others refuse it."""
+    (site / "jobspec_custom.py").write_text(PLUGIN + CUSTOM)
+    place = load_transformer("custom")
+    run = place.run(place.render(parse_jobspec(STEPS + "  - {step: notify, who: ada}\n")))
+    assert (run.files / "notified").read_text() == "ada"
+    for step, said in (
+        ("{step: notify}", "who: is missing"),
+        ("{step: notify, who: ada, lout: true}", "did you mean 'loud'"),
+    ):
+        with pytest.raises(JobspecError, match=said):
+            place.render(parse_jobspec(f"{STEPS}  - {step}\n"))
+    with pytest.raises(JobspecError, match="knows no 'notify' step"):
+        load_transformer("local").render(parse_jobspec(STEPS + "  - {step: notify, who: ada}\n"))

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from milkweed.errors import AccessError, BackendError, StateError
+from milkweed.errors import AccessError, BackendError, StateError, StateForeignError
 from milkweed.jobspec import Run, load_runs, load_transformer
 from milkweed.jobspec.driver import drive_here
 from milkweed.jobspec.runs import load_run, remove_if_over, runs_folder
@@ -327,3 +327,23 @@ def test_names_hold_the_run(place: Path) -> None:
     assert parse_claim(claim.path) == claim
     assert parse_claim(Path("a.yaml")) is None
     assert parse_claim(Path(f"a.{RUN}.yaml.txt")) is None
+
+
+def test_a_folder_is_served_with_one_set_of_records(
+    place: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A service that does not find the records of another would run its files again."""
+    Service(place)
+    Service(place)
+    before = os.environ["MILKWEED_HOME"]
+    monkeypatch.setenv("MILKWEED_HOME", str(folder / "elsewhere"))
+    with pytest.raises(StateForeignError, match="is served with records in another folder"):
+        Service(place)
+    monkeypatch.setenv("MILKWEED_HOME", before)
+    Service(place)
+    assert sorted(path.name for path in place.iterdir()) == [
+        ".served-by",
+        "done",
+        "failed",
+        "running",
+    ]

@@ -14,6 +14,7 @@ from .transformer import TransformerBase
 
 GROUP = "milkweed.transformers"
 PREFIX = "jobspec_"
+UNREADABLE = "entry_points.txt: "
 
 # What pyproject.toml declares in the group, repeated so that finding one of ours does not read the metadata of
 # every installed package; a test compares the two.
@@ -62,6 +63,8 @@ def load_transformer(name: str, **settings: Data) -> TransformerBase:
 
 def _load_class(name: str, where: str) -> type[TransformerBase]:
     try:
+        if where.startswith(UNREADABLE):
+            raise ValueError("its metadata cannot be read")  # noqa: TRY301  told as any other flaw
         module, _, attribute = where.partition(":")
         made: Any = getattr(importlib.import_module(module), attribute)
     except (Exception, SystemExit) as error:  # a plugin may fail in any way; it is reported
@@ -98,8 +101,30 @@ def _places() -> dict[str, str]:
 def _declared() -> dict[str, str]:
     import importlib.metadata
 
-    points = importlib.metadata.entry_points(group=GROUP)
-    return {point.name: point.value for point in points}
+    try:
+        points = importlib.metadata.entry_points(group=GROUP)
+        return {point.name: point.value for point in points}
+    except _BAD_METADATA:
+        return _declared_one_by_one()
+
+
+_BAD_METADATA = (AttributeError, KeyError, OSError, TypeError, ValueError)
+
+
+def _declared_one_by_one() -> dict[str, str]:
+    """The same where the metadata of some package cannot be read: that one is named, and breaks nothing else."""
+    import importlib.metadata
+
+    found: dict[str, str] = {}
+    for package in importlib.metadata.distributions():
+        try:
+            points = package.entry_points.select(group=GROUP)
+            found |= {point.name: point.value for point in points}
+        except _BAD_METADATA as error:
+            text = package.read_text("entry_points.txt") or ""
+            if GROUP in text:
+                found[package.name] = f"{UNREADABLE}{type(error).__name__}: {error}"
+    return found
 
 
 def _by_name() -> dict[str, str]:

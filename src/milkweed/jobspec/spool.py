@@ -20,10 +20,11 @@ from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..errors import AccessError, MilkweedError, SpecError, StateError
+from ..errors import AccessError, MilkweedError, SpecError, StateError, StateForeignError
 from ..logs import read_tail
 from ..options import Data
-from ..state import save_private
+from ..registry import home
+from ..state import ensure_folder, save_private
 from .discovery import load_transformer
 from .driver import Wake
 from .looking import note_ends
@@ -38,6 +39,8 @@ MAX_STARTS = 5
 SETTLE_S = 2.0
 """How long a file must have been left alone before it is taken."""
 FOLDERS = ("running", "done", "failed")
+MARKER = ".served-by"
+"""Says with which records a folder is served."""
 POINTS = ("seen", "claimed", "rendered", "recorded", "started", "over", "told", "moved")
 """Between any two of them the program may be killed."""
 _CLAIMED = re.compile(r"(.+)\.([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})")
@@ -99,6 +102,7 @@ class Spool:
         self._told: dict[str, str] = {}
         """What was said of each file, so that it is not said at every look."""
         check_folder(self._folder)
+        check_home(self._folder)
         for name in FOLDERS:
             (self._folder / name).mkdir(mode=0o700, exist_ok=True)
 
@@ -285,6 +289,32 @@ def is_open_for_writing(path: Path) -> bool:
     finally:
         os.close(fd)
     return False
+
+
+def check_home(folder: Path) -> None:
+    """Refuse a folder that is served with other records: its files would be run once with each."""
+    ensure_folder(home())
+    ours = _ensure_text(home() / "home-id", str(uuid.uuid4()))
+    marker = folder / MARKER
+    if _ensure_text(marker, ours) != ours:
+        raise StateForeignError(
+            f"{folder} is served with records in another folder than {home()}",
+            seen=f"{marker} has another id than {home() / 'home-id'}",
+            hint=f"set MILKWEED_HOME as it was; or, when no file is in running/ and nobody serves it: rm {marker}",
+        )
+
+
+def _ensure_text(path: Path, text: str) -> str:
+    """What a file says; who comes first writes it."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}.{uuid.uuid4().hex[:8]}")
+    save_private(beside, text.encode(), what=str(path))
+    try:
+        os.link(beside, path)
+    except FileExistsError:
+        return path.read_text("utf-8")
+    finally:
+        beside.unlink()
+    return text
 
 
 def check_folder(folder: Path) -> None:

@@ -118,6 +118,9 @@ def carry_out(place: TransformerBase, made: Plan, *, wait: bool, on_interrupt: s
         found = place.run(made, wait=wait, show=lambda label, line: typer.echo(f"[{label}] {line}"))
     except KeyboardInterrupt:
         _interrupted(place, made.run_id, on_interrupt)
+    except MilkweedError:
+        _tell_recorded(made.run_id)
+        raise
     progress = found.progress()
     tell_failures(found, progress)
     short = found.id[:SHORT_ID]
@@ -129,6 +132,16 @@ def carry_out(place: TransformerBase, made: Plan, *, wait: bool, on_interrupt: s
     else:
         say(f"run {short} goes on; `milkweed jobspec status {short}` tells how it is")
     return progress.exit_code()
+
+
+def _tell_recorded(run_id: str) -> None:
+    """What was begun before an error is not forgotten."""
+    from ...jobspec.runs import runs_folder
+
+    short = run_id[:SHORT_ID]
+    if (runs_folder() / run_id / "journal.jsonl").exists():
+        say(f"run {short} is not over: `milkweed jobspec wait {short}` goes on with it,")
+        say(f"`milkweed jobspec cancel {short}` ends it")
 
 
 def _interrupted(place: TransformerBase, run_id: str, word: str) -> NoReturn:
