@@ -78,7 +78,7 @@ PEER := $(or $(MILKWEED_LAB),$(HOME)/.cache/milkweed-lab)/kubernetes-client
 .PHONY: bench
 bench: $(VENV)/.milkweed ## run every measurement of bench/
 	@[ -d "$(PEER)" ] || $(PIP) --target "$(PEER)" kubernetes # what the engine's own job layer needs
-	@for file in bench/startup.py bench/slurm.py bench/spmd.py bench/kubernetes.py; do echo "== $$file"; $(BIN)/python "$$file"; done
+	@for file in bench/startup.py bench/slurm.py bench/spmd.py bench/kubernetes.py bench/jobspec.py; do echo "== $$file"; $(BIN)/python "$$file"; done
 
 .PHONY: clean
 clean: ## remove the virtual environment, caches and builds; the labs stay

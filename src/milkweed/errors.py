@@ -2,7 +2,8 @@
 
 MilkweedError
 ├── SpecError (also ValueError)      the declaration is wrong; nothing was started
-│   └── JobFileError                 the same, found in a job file, with file:line:column
+│   ├── JobFileError                 the same, found in a job file, with file:line:column
+│   └── JobspecError                 the same, found in a jobspec; nothing was submitted
 ├── StateError                       the state file cannot be used
 │   ├── StateCorruptError            it is not what milkweed writes
 │   │   └── PickleRefusedError       it is a pickle, which is never loaded
@@ -19,6 +20,7 @@ MilkweedError
 │   ├── AllocationEndedError         it has ended
 │   ├── HostFailedError              a host did not start, or was lost
 │   └── StepFailedError              a step of an image failed on a host
+├── TransformerError                 no transformer has that name, or it is broken
 ├── RanksFailedError                 a rank of an SPMD program failed, and took the others with it
 ├── DeadlineError (also TimeoutError)  the deadline passed; nothing was cancelled
 ├── ServiceMissingError              a declared service is not part of this version
@@ -71,6 +73,10 @@ class SpecError(MilkweedError, ValueError):
 
 class JobFileError(SpecError):
     """A job file is wrong; the text names file, line and column."""
+
+
+class JobspecError(SpecError):
+    """A jobspec is wrong; the text names file, line and column where there is a file."""
 
 
 class StateError(MilkweedError):
@@ -146,6 +152,10 @@ class StepFailedError(AllocationError):
     """The step, as it was written."""
     exit_code: int = 1
     """Its exit code; negative for a signal."""
+
+
+class TransformerError(MilkweedError):
+    """No transformer has that name, or the package that brings it is broken."""
 
 
 class RanksFailedError(MilkweedError):

@@ -1,0 +1,1 @@
+"""The transformers that milkweed brings."""
