@@ -59,6 +59,8 @@ class FakeKeeper:
         self.node = node
         self.stopping = stopping
         self.job = ""
+        self.keeper = ""
+        """Which keeper it is, among those behind one door."""
         self.silent = False
         """Takes orders and answers none."""
         self.orders: list[dict[str, Any]] = []
@@ -118,6 +120,7 @@ class FakeKeeper:
         if order["op"] in {"hello", "status"}:
             answer = {"ev": "status", "hosts": self.hosts, "stopping": self.stopping}
             answer |= {"node": self.node, "job": self.job, "clients": 1, "keep": True, "pid": 1}
+            answer["keeper"] = self.keeper
         elif order["op"] == "sync":
             answer = {"ev": "synced"}
         elif order["op"] == "stop":

@@ -158,10 +158,10 @@ def make_share(
     host["log"] = f"{logs}/{host['mesh']}.{host['rank']}.log"
     host["transport"] = "tls"
     host["name"] = start["addresses"].get(node, node)
-    if start.get("replaced"):
+    if start.get("reuses_names"):
         host["name"] = tls.vary_name(host["name"], secrets.randbits(32))
     host["port"] = start["port"]
-    host["turn"] = 0 if start.get("replaced") else turn_of(invitation) + start["turn"]
+    host["turn"] = 0 if start.get("reuses_names") else turn_of(invitation) + start["turn"]
     host["env"] = {**host["env"], **credentials}
     return {
         **start,

@@ -112,7 +112,7 @@ def make_part(request: Request, mesh: MeshSpec, place: Place, component: int) ->
         "idle_timeout_s": spec.lifetime.idle_timeout_s,
         "time_limit_s": spec.lifetime.time_limit_s,
         "queued": True,
-        "replaced": True,  # a pod that comes anew has the name of the one before
+        "reuses_names": True,  # a pod that comes anew has the name of the one before
         "cwd": "",  # that of the container
         "logs": "",
         "record_folder": "",

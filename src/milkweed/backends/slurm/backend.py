@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, ClassVar
@@ -27,7 +27,7 @@ from ...spec import JobSpec
 from ...status import HostState, HostStatus, Liveness, Status
 from ..base import Capabilities, Handle, LogLine, Request
 from ..credentials import ensure_authority
-from . import commands
+from . import asking, commands
 from .admission import admit, is_silent
 from .check import check_components
 from .hosts import NODES_AGE_S, ask_host, is_elsewhere, load_nodes_of, make_door, make_host
@@ -52,7 +52,7 @@ from .start import (
     save_part,
 )
 from .status import answer_to_status, explain_end, judge_host, make_status
-from .text import JobRow, parse_job_id, parse_mark
+from .text import JobRow, parse_mark
 
 CANCEL_TIMEOUT_S = 120.0
 _AT_ONCE = 32
@@ -64,6 +64,9 @@ class SlurmBackend:
     name: ClassVar[str] = "slurm"
     capabilities: ClassVar[Capabilities] = Capabilities(queued=True, batch=True, resize=True)
     OPTIONS: ClassVar[Mapping[str, OptionField]] = SLURM_OPTIONS
+
+    def __init__(self, sleep: Callable[[float], object] = time.sleep) -> None:
+        self._sleep = sleep
 
     def validate(self, spec: JobSpec) -> None:
         """Compare what is asked for with what the cluster has; one that does not answer refuses nothing."""
@@ -115,17 +118,13 @@ class SlurmBackend:
             name = submission.part_name(number)
             save_part(start, spec, part, name, authority=authority, rows=rows)
         try:
-            answer = commands.run(render_arguments(submission), text=render_script(submission))
-            return parse_job_id(answer)
+            return asking.ask(folder, render_arguments(submission), render_script(submission))
         except UnreachableError:
             raise
         except BackendError:
             with contextlib.suppress(OSError):
                 logs.rmdir()  # nothing was submitted, so nothing will be written there
             raise
-        except ValueError as error:
-            # It may have been taken all the same: the intent stays, and the mark tells.
-            raise UnreachableError("what sbatch printed cannot be read", seen=str(error)) from error
         finally:
             commands.queue.wake()
 
@@ -203,9 +202,10 @@ class SlurmBackend:
 
     def find(self, apply_id: str) -> Handle | None:
         """Look through the queue for the mark that the job carries."""
-        rows = rows_of(commands.queue.rows(0.0), apply_id)
+        folder = registry.folder_of(apply_id)
+        rows = asking.look(folder, apply_id, sleep=self._sleep)
         if not rows:
-            _check_cluster(registry.folder_of(apply_id))
+            _check_cluster(folder)
             return None
         # The oldest that lives: the record may not have gone over to its follow-up yet.
         alive = [row for row in rows if row.liveness is not Liveness.ENDED]
@@ -357,12 +357,12 @@ class SlurmBackend:
                     seen=make_status(rows).describe(),
                     hint="look at it with squeue; ask again later: kill() can be repeated",
                 )
-            time.sleep(pause_s)
+            self._sleep(pause_s)
             pause_s = min(pause_s * 1.3, 1.0)
 
     def _live_rows(self, handle: Handle) -> list[JobRow]:
-        rows = rows_of(commands.queue.rows(0.0), handle["apply_id"])
-        return [row for row in rows if row.liveness is not Liveness.ENDED]
+        folder = Path(handle["folder"])
+        return asking.look(folder, handle["apply_id"], alive=True, sleep=self._sleep)
 
 
 def make_handle(apply_id: str, *, jobs: Sequence[int], generation: int = 0) -> Handle:
