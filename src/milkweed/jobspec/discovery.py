@@ -19,6 +19,7 @@ PREFIX = "jobspec_"
 # every installed package; a test compares the two.
 BUILT_IN: Mapping[str, str] = {
     "local": "milkweed.jobspec.transformers.local:Transformer",
+    "slurm": "milkweed.jobspec.transformers.slurm:Transformer",
 }
 
 

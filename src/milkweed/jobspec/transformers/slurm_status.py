@@ -1,0 +1,130 @@
+"""How a job of Slurm is, as the status of a step: the queue, one job in full, then what the job wrote down."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from ...backends.slurm import asking, commands
+from ...backends.slurm.detail import (
+    JobDetail,
+    make_sacct,
+    make_scontrol_job,
+    parse_sacct,
+    parse_scontrol_job,
+)
+from ...backends.slurm.status import describe_row
+from ...backends.slurm.text import JobRow
+from ...errors import BackendError, UnreachableError
+from ...status import Liveness
+from ..progress import CANCELLED, DONE, State, StepStatus, ended
+
+TIMED_OUT = 124
+OUT_OF_MEMORY = 137
+_NEVER = "DependencyNeverSatisfied"
+_ORDER = (State.FAILED, State.CANCELLED, State.SKIPPED, State.DONE)
+"""What is told of several jobs that stand for one step."""
+
+
+def rows_of(mark: str, max_age_s: float | None = None) -> list[JobRow]:
+    """The jobs that carry a mark; none only when a look from now on shows none."""
+    for age_s in (max_age_s, 0.0):
+        rows = [row for row in commands.queue.rows(age_s) if row.comment == mark]
+        if rows:
+            return rows
+    return []
+
+
+def settle(sleep: Callable[[float], object] = time.sleep) -> None:
+    """Let a controller that was away read what it was sent before."""
+    sleep(asking.SETTLE_S)
+
+
+def poll_job(job_id: int, mark: str, logs: Path, labels: Sequence[str]) -> StepStatus:
+    """How a job is, or all jobs of an array; UNKNOWN when the controller did not answer."""
+    try:
+        rows = rows_of(mark)
+        if any(row.liveness is not Liveness.ENDED for row in rows):
+            return judge_rows(rows)
+        details = load_details(job_id)
+    except UnreachableError as error:
+        return StepStatus(State.UNKNOWN, None, error.seen or error.what)
+    if details:
+        return join_statuses([judge_detail(detail) for detail in details])
+    return judge_files(job_id, logs, labels)
+
+
+def judge_rows(rows: Sequence[JobRow]) -> StepStatus:
+    """How jobs are of which at least one is not over."""
+    seen = [row.liveness for row in rows]
+    if all(live is Liveness.PENDING for live in seen):
+        return StepStatus(State.PENDING, None, describe_row(rows[0]))
+    return StepStatus(State.RUNNING)
+
+
+def load_details(job_id: int) -> list[JobDetail]:
+    """A job and its array's in full; none when Slurm, and its accounting if there is one, have forgotten it."""
+    for argv, parse in (
+        (make_scontrol_job(job_id), parse_scontrol_job),
+        (make_sacct([job_id]), parse_sacct),
+    ):
+        try:
+            if found := parse(commands.run(argv)):
+                return found
+        except UnreachableError:
+            raise
+        except (BackendError, ValueError):
+            continue
+    return []
+
+
+def judge_detail(detail: JobDetail) -> StepStatus:
+    """How a job ended."""
+    word = detail.state.split(" ")[0].rstrip("+")
+    if word == "COMPLETED":
+        return DONE
+    if word == "CANCELLED":
+        if detail.reason.replace(" ", "") == _NEVER:
+            return StepStatus(State.SKIPPED, None, "what it needs did not come true")
+        return StepStatus(State.CANCELLED, CANCELLED, describe_row(detail))
+    if word == "FAILED":
+        return ended(detail.exit_code or (128 + detail.signal if detail.signal else 1))
+    codes = {"TIMEOUT": TIMED_OUT, "DEADLINE": TIMED_OUT, "OUT_OF_MEMORY": OUT_OF_MEMORY}
+    return ended(codes.get(word, 1), describe_row(detail))
+
+
+def join_statuses(found: Sequence[StepStatus]) -> StepStatus:
+    """One status for several jobs: that of a failed one first."""
+    return min(found, key=lambda status: _ORDER.index(status.state))
+
+
+def judge_files(job_id: int, logs: Path, labels: Sequence[str]) -> StepStatus:
+    """What jobs that Slurm has forgotten wrote down themselves."""
+    codes = [_read_code(logs, label) for label in labels]
+    known = [code for code in codes if code is not None]
+    if any(known):
+        return ended(next(code for code in known if code))
+    if len(known) == len(codes):
+        return DONE
+    return ended(1, f"Slurm has no trace of job {job_id} any more, and nobody saw how it ended")
+
+
+def _read_code(logs: Path, label: str) -> int | None:
+    for path in logs.glob(f".{label}.*.exit"):
+        try:
+            return int(path.read_text())
+        except (OSError, ValueError):
+            continue
+    return None
+
+
+def find_began(logs: Path, labels: Sequence[str]) -> int | None:
+    """The number of a job that wrote down that it began."""
+    for label in labels:
+        for path in logs.glob(f".{label}.*.began"):
+            try:
+                return int(path.read_text())
+            except (OSError, ValueError):
+                continue
+    return None
