@@ -1,4 +1,4 @@
-"""A job of Slurm as plain data: the command line, the script, and what the rest of milkweed needs to know of it."""
+"""A job of Slurm as plain data: the command line, the script, and what else must be known of it."""
 
 from __future__ import annotations
 

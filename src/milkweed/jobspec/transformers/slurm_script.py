@@ -61,7 +61,8 @@ START = f"""\
 JOBSPEC_FILES=$mw_folder/files
 export JOBSPEC_FILES
 exec /bin/sh "$mw_folder/$1\""""
-"""Starts a task on whatever node it is; its first argument names the file that holds it."""
+"""Starts a task on whatever node it is; its first argument names the file that holds it. The script puts the
+person's own umask before it."""
 
 _PROLOGUE = f"""\
 {PLACE}
@@ -174,7 +175,7 @@ def render_script(body: Body) -> str:
         f"mw_record={shlex.quote(body.record)}",
         f"mw_label={shlex.quote(make_label(body.step_id))}",
         f"mw_keep={shlex.quote(_KEEP)}",
-        f"mw_start={shlex.quote(START)}",
+        f"mw_start=$(printf 'umask %s\\n%s' \"$(umask)\" {shlex.quote(START)})",
         _PROLOGUE,
         *(line for file in body.files for line in render_file(file)),
         *(line for packed in body.staged for line in _render_staged(packed)),

@@ -30,7 +30,7 @@ from .slurm_script import (
     render_work,
 )
 from .slurm_shape import check_inside, check_work, render_step
-from .slurm_status import find_began, poll_job, rows_of
+from .slurm_status import find_began, poll_job, rows_of, settle
 
 
 class SlurmStep(steps.StepBase):
@@ -109,9 +109,7 @@ class SlurmStep(steps.StepBase):
         rows = rows_of(self.mark, 0.0)
         asked = self.record.folder / "asked" / make_label(self.action.id) / "asked-for"
         if not rows and asked.exists():
-            self.sleep(
-                asking.SETTLE_S
-            )  # a controller that was away may still read what it was sent
+            settle()  # a controller that was away may still read what it was sent
             rows = rows_of(self.mark, 0.0)
         if rows:
             return self._make_handle(rows[0].leader)
