@@ -12,6 +12,7 @@ from typing import Any
 
 from ..errors import BackendError
 from ..logs import read_tail
+from .plan import Plan
 from .progress import Progress, State
 from .runs import Run, load_run
 from .tail import Show, Tail
@@ -51,36 +52,43 @@ def _python_path() -> str:
 
 
 def follow(run: Run, show: Show | None, *, sleep: Callable[[float], None] = time.sleep) -> Progress:
-    """Look on until everything is handed over and what says `wait` is over, or nobody carries it on."""
+    """Look on until what says `wait` is over, and the rest is begun or waits for work that nobody waits for."""
     tail = Tail(show)
     waits = {action.id for action in run.plan.actions if action.wait}
-    watched = {action.id for action in run.plan.actions if action.wait or action.watch}
+    soon = find_soon(run.plan)
     progress, offset = Progress.of(run.plan), 0
     while True:
         driven = run.is_driven()
         lines, offset = run.journal.read(offset)
         for line in lines:
             progress.add(line)
-            _follow_logs(line, watched, tail)
+            _follow_logs(line, waits, tail)
         tail.pump()
-        if not driven or _is_handed_over(progress, waits):
+        states = {step_id: entry.status.state for step_id, entry in progress.entries.items()}
+        left = [each for each in soon if states[each] is State.WAITING]
+        if not driven or not (left or any(not states[each].over for each in waits & soon)):
             tail.pump(last=True)
             return progress
         sleep(0.02)
+
+
+def find_soon(plan: Plan) -> set[str]:
+    """The steps that come without waiting for work that nobody waits for."""
+    quick = {action.id: action.wait or "argv" not in action.details for action in plan.actions}
+    soon: set[str] = set()
+    for action in plan.actions:
+        if all(
+            need.id in soon and (need.kind == "submitted" or quick[need.id])
+            for need in action.needs
+        ):
+            soon.add(action.id)
+    return soon
 
 
 def _follow_logs(line: dict[str, Any], watched: set[str], tail: Tail) -> None:
     if line.get("id") in watched and line["event"] == "submitted":
         for label, path in line["handle"].get("logs", {}).items():
             tail.add(path, label)
-
-
-def _is_handed_over(progress: Progress, waits: set[str]) -> bool:
-    states = {step_id: entry.status.state for step_id, entry in progress.entries.items()}
-    return all(
-        state.over or (state is not State.WAITING and step_id not in waits)
-        for step_id, state in states.items()
-    )
 
 
 def main(argv: list[str]) -> int:
