@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -70,6 +71,7 @@ class Transformer(TransformerBase):
         self.here = local.Transformer()
         """Carries out what the file wants done on the machine that submits."""
         self.courier = Courier()
+        self.sleep: Callable[[float], object] = time.sleep
 
     def render_step(self, step: Step, scene: Scene) -> Action:
         """What is local is done here, and whoever carries the run on stays until its end."""

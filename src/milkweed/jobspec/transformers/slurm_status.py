@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from ...backends.slurm import asking, commands
+from ...backends.slurm import commands
 from ...backends.slurm.detail import (
     JobDetail,
     make_sacct,
@@ -34,11 +33,6 @@ def rows_of(mark: str, max_age_s: float | None = None) -> list[JobRow]:
         if rows:
             return rows
     return []
-
-
-def settle(sleep: Callable[[float], object] = time.sleep) -> None:
-    """Let a controller that was away read what it was sent before."""
-    sleep(asking.SETTLE_S)
 
 
 def poll_job(job_id: int, mark: str, logs: Path, labels: Sequence[str]) -> StepStatus:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar, cast
 
 from ...backends.slurm import asking, commands
 from ...errors import BackendError, SpecError, StateError
@@ -30,7 +30,10 @@ from .slurm_script import (
     render_work,
 )
 from .slurm_shape import check_inside, check_work, render_step
-from .slurm_status import find_began, poll_job, rows_of, settle
+from .slurm_status import find_began, poll_job, rows_of
+
+if TYPE_CHECKING:
+    from .slurm import Transformer
 
 
 class SlurmStep(steps.StepBase):
@@ -109,7 +112,8 @@ class SlurmStep(steps.StepBase):
         rows = rows_of(self.mark, 0.0)
         asked = self.record.folder / "asked" / make_label(self.action.id) / "asked-for"
         if not rows and asked.exists():
-            settle()  # a controller that was away may still read what it was sent
+            # A controller that was away may still read what it was sent.
+            cast("Transformer", self.transformer).sleep(asking.SETTLE_S)
             rows = rows_of(self.mark, 0.0)
         if rows:
             return self._make_handle(rows[0].leader)
