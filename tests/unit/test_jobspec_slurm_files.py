@@ -27,7 +27,9 @@ from milkweed.jobspec.transformers.slurm_files import (
 HOSTILE = st.one_of(
     st.binary(max_size=300),
     st.text(max_size=100).map(str.encode),
-    st.sampled_from([b"EOF\n", b"$(id)\n`id`\n", b"\r\n", b"a\0b", b"no newline", b"", b"#SBATCH -n 9\n"]),
+    st.sampled_from(
+        [b"EOF\n", b"$(id)\n`id`\n", b"\r\n", b"a\0b", b"no newline", b"", b"#SBATCH -n 9\n"]
+    ),
 )
 FOLDER_SETTINGS = settings(
     max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]

@@ -115,7 +115,9 @@ def test_a_step_without_gpus_takes_none_of_its_groups() -> None:
     cores=st.integers(1, 64),
     gpus=st.integers(0, 8),
 )
-def test_nothing_is_multiplied_twice(nodes: int | None, per_node: int, cores: int, gpus: int) -> None:
+def test_nothing_is_multiplied_twice(
+    nodes: int | None, per_node: int, cores: int, gpus: int
+) -> None:
     """What the arguments add up to is what the shape has."""
     shape = Shape(
         nodes=nodes, slots=per_node * (nodes or 1), cores_per_slot=cores, gpus_per_slot=gpus
@@ -229,7 +231,9 @@ def test_what_fits_into_a_group() -> None:
     """All of it, a part, and any number of cores where it has whole nodes."""
     step = Submit(id="g/a", work=Work(argv=("true",), shape=GROUP))
     check_inside(step, step.work, Group(id="g", steps=(), work=Work(argv=(), shape=GROUP)))
-    whole = Group(id="g", steps=(), work=Work(argv=(), shape=Shape(nodes=1, slots=1, exclusive=True)))
+    whole = Group(
+        id="g", steps=(), work=Work(argv=(), shape=Shape(nodes=1, slots=1, exclusive=True))
+    )
     check_inside(step, Work(argv=(), shape=Shape(slots=1, cores_per_slot=64)), whole)
     with pytest.raises(SpecError, match="queue: belongs to the group 'g'"):
         check_inside(step, Work(argv=(), queue="big"), whole)
@@ -238,7 +242,8 @@ def test_what_fits_into_a_group() -> None:
 def test_what_the_cluster_is_compared_with() -> None:
     """Each node must have what its slots need."""
     found = make_component(
-        {"nodes": 2, "slots": 8, "cores_per_slot": 3, "gpus_per_slot": 1, "partition": "big"}, "step a"
+        {"nodes": 2, "slots": 8, "cores_per_slot": 3, "gpus_per_slot": 1, "partition": "big"},
+        "step a",
     )
     assert (found.hosts, found.cpus_per_node, found.gpus_per_node) == (2, 12, 4)
     assert (found.partition, found.field) == ("big", "step a")
