@@ -548,8 +548,8 @@ def test_limits_queues_and_replicas(home: Path, lab: Lab) -> None:
     see = "scontrol show job $SLURM_JOB_ID | grep -oE '(TimeLimit|Partition)=[a-z0-9:]*'; exit $JOBSPEC_REPLICA"
     run, _ = carry_out(make(shell("a", see, duration_s=61, queue="debug", replicas=3)))
     lines = printed(run)
-    assert lines.count("a.1| TimeLimit=00:02:00") == 1
-    assert "a.2| Partition=debug" in lines
+    assert lines.count("a/2| TimeLimit=00:02:00") == 1
+    assert "a/3| Partition=debug" in lines
     assert states(run) == {"a": "failed"}
     assert run.progress().exit_code() in {1, 2}
 

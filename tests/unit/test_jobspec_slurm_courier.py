@@ -66,7 +66,7 @@ def test_everything_goes_through_slurm(run: Run, node: Node, clock: FakeClock) -
 
     def attend() -> bool:
         clock.sleep(PATIENCE_S)
-        courier.attend(JOB_ID, "job", run.folder, PARCELS)
+        courier.attend(JOB_ID, ["job"], run.folder, PARCELS)
         return process.poll() is not None
 
     wait_until(attend, 30)
@@ -83,14 +83,14 @@ def test_everything_goes_through_slurm(run: Run, node: Node, clock: FakeClock) -
 def test_nobody_is_visited_too_soon(run: Run, node: Node, clock: FakeClock) -> None:
     """A job gets a moment to show that it sees the run's folder; one that does is left alone."""
     courier = Courier(clock)
-    courier.attend(JOB_ID, "job", run.folder, PARCELS)
+    courier.attend(JOB_ID, ["job"], run.folder, PARCELS)
     assert node.calls.read_text() == ""
     clock.sleep(PATIENCE_S + 1)
     (run.logs / ".job.77.began").write_text("77\n")
-    courier.attend(JOB_ID, "job", run.folder, PARCELS)
+    courier.attend(JOB_ID, ["job"], run.folder, PARCELS)
     assert node.calls.read_text() == ""
     (run.logs / ".job.77.began").unlink()
-    courier.attend(JOB_ID, "job", run.folder, PARCELS)
+    courier.attend(JOB_ID, ["job"], run.folder, PARCELS)
     assert node.calls.read_text() != ""
 
 
@@ -107,9 +107,9 @@ def test_a_job_that_is_gone(run: Run, node: Node, clock: FakeClock) -> None:
             (node.bin / "srun").unlink()
         else:
             (node.bin / "srun").write_text(program)
-        courier.attend(JOB_ID, "job", run.folder, PARCELS)
+        courier.attend(JOB_ID, ["job"], run.folder, PARCELS)
         clock.sleep(PATIENCE_S + 1)
-        courier.attend(JOB_ID, "job", run.folder, PARCELS)
+        courier.attend(JOB_ID, ["job"], run.folder, PARCELS)
     assert list(run.logs.iterdir()) == []
 
 

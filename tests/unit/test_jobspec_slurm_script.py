@@ -271,7 +271,7 @@ def test_what_a_process_is_told(node: Node, home: Path) -> None:
     )
     assert run_job(node, write(), job, SLURM_ARRAY_TASK_ID="1", SLURM_ARRAY_JOB_ID="70") == 0
     folder = f"{node.tmp}/milkweed-jobspec-{os.getuid()}-{JOB_ID}"
-    assert logs_of(home, "job.1").splitlines() == [
+    assert logs_of(home, "job+2").splitlines() == [
         f"JOBSPEC_FILES={folder}/files",
         "JOBSPEC_NODE=0",
         "JOBSPEC_NODES=1",
@@ -281,7 +281,7 @@ def test_what_a_process_is_told(node: Node, home: Path) -> None:
         "JOBSPEC_TASKS=1",
         "JOBSPEC_TASK_RANK=0",
     ]
-    began = home / "jobspec" / RUN_ID / "logs" / f".job.1.{JOB_ID}.began"
+    began = home / "jobspec" / RUN_ID / "logs" / f".job+2.{JOB_ID}.began"
     assert began.read_text() == "70\n"
 
 

@@ -174,19 +174,21 @@ def test_nobody_saw_how_it_ended(cluster: FakeSlurm, tmp_path: Path) -> None:
 
 def test_replicas_must_all_have_written(tmp_path: Path) -> None:
     """One of two that ended well does not speak for the other."""
-    (tmp_path / ".r.0.8.exit").write_text("0\n")
-    assert judge_files(7, tmp_path, ["r.0", "r.1"]).state is State.FAILED
-    (tmp_path / ".r.1.9.exit").write_text("0\n")
-    assert judge_files(7, tmp_path, ["r.0", "r.1"]).state is State.DONE
-    (tmp_path / ".r.1.9.exit").write_text("3\n")
-    assert judge_files(7, tmp_path, ["r.0", "r.1"]) == StepStatus(State.FAILED, 3)
+    (tmp_path / ".r+1.8.exit").write_text("0\n")
+    assert judge_files(7, tmp_path, ["r+1", "r+2"]).state is State.FAILED
+    (tmp_path / ".r+2.9.exit").write_text("0\n")
+    assert judge_files(7, tmp_path, ["r+1", "r+2"]).state is State.DONE
+    (tmp_path / ".r+2.9.exit").write_text("3\n")
+    assert judge_files(7, tmp_path, ["r+1", "r+2"]) == StepStatus(State.FAILED, 3)
 
 
 def test_signs_of_a_beginning(tmp_path: Path) -> None:
     """A job that began has left its number, or that of its array."""
     assert find_began(tmp_path, ["job"]) is None
     (tmp_path / ".other.5.began").write_text("5\n")
+    (tmp_path / ".job.sh.5.began").write_text("5\n")
+    (tmp_path / ".job.0.5.began").write_text("5\n")
     (tmp_path / ".job.8.began").write_text("")
     assert find_began(tmp_path, ["job"]) is None
-    (tmp_path / ".job.1.9.began").write_text("7\n")
-    assert find_began(tmp_path, ["job.0", "job.1"]) == 7
+    (tmp_path / ".job+2.9.began").write_text("7\n")
+    assert find_began(tmp_path, ["job+1", "job+2"]) == 7

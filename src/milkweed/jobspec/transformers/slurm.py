@@ -26,7 +26,6 @@ from ..transformer import TransformerBase
 from . import local
 from .slurm_courier import Courier
 from .slurm_jobs import pack_staged, parcel_name, save_parcel
-from .slurm_script import make_label
 from .slurm_shape import make_component
 from .slurm_status import rows_of
 from .slurm_steps import GroupStep, JobStep, SlurmStep, cancel_jobs
@@ -133,8 +132,7 @@ class Transformer(TransformerBase):
                     self._visit(step, row)
 
     def _visit(self, step: SlurmStep, row: JobRow) -> None:
-        label = make_label(step.action.id)
-        self.courier.attend(str(row.job_id), label, step.record.folder, step.parcels())
+        self.courier.attend(str(row.job_id), step.labels(), step.record.folder, step.parcels())
 
     def end(self, running: Mapping[str, Running]) -> None:
         """End all jobs with one word."""

@@ -21,6 +21,7 @@ from typing import IO
 from ...backends.slurm.text import make_env
 from .slurm_script import PLACE
 from .slurm_shape import OWN_STEP
+from .slurm_status import find_began
 
 PATIENCE_S = 3.0
 """How long a job that runs may take until its sign is seen in the run's folder."""
@@ -65,11 +66,13 @@ class Courier:
     clock: Callable[[], float] = time.monotonic
     _jobs: dict[str, Visited] = field(default_factory=dict[str, Visited])
 
-    def attend(self, job_id: str, label: str, record: Path, parcels: Sequence[str]) -> None:
+    def attend(
+        self, job_id: str, labels: Sequence[str], record: Path, parcels: Sequence[str]
+    ) -> None:
         """A job runs: see to it, unless its nodes see the run's folder themselves."""
         now_s = self.clock()
         known = self._jobs.setdefault(job_id, Visited(now_s, now_s + PATIENCE_S))
-        if now_s < known.next_s or any((record / "logs").glob(f".{label}.*.began")):
+        if now_s < known.next_s or find_began(record / "logs", labels) is not None:
             return
         with (
             tempfile.TemporaryFile(dir=record) as given,

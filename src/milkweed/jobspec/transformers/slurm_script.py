@@ -89,7 +89,7 @@ mw_wait_collected() {{
     sleep 0.1
   done
 }}
-if [ -n "${{SLURM_ARRAY_TASK_ID:-}}" ]; then mw_label=$mw_label.$SLURM_ARRAY_TASK_ID; fi
+if [ -n "${{SLURM_ARRAY_TASK_ID:-}}" ]; then mw_label=$mw_label+$((SLURM_ARRAY_TASK_ID + 1)); fi
 mw_shared=
 mw_logs=
 if [ -d "$mw_record/logs" ] && [ -w "$mw_record/logs" ]; then

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+import re
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ...backends.slurm import commands
@@ -105,20 +107,18 @@ def judge_files(job_id: int, logs: Path, labels: Sequence[str]) -> StepStatus:
 
 
 def _read_code(logs: Path, label: str) -> int | None:
-    for path in logs.glob(f".{label}.*.exit"):
-        try:
-            return int(path.read_text())
-        except (OSError, ValueError):
-            continue
-    return None
+    return next(_read_numbers(logs, label, "exit"), None)
+
+
+def _read_numbers(logs: Path, label: str, kind: str) -> Iterator[int]:
+    """What jobs of a step wrote into files of one kind; the name of another step may begin like its name."""
+    name = re.compile(rf"\.{re.escape(label)}\.\d+\.{kind}")
+    for path in logs.glob(f".{label}.*.{kind}"):
+        with contextlib.suppress(OSError, ValueError):
+            if name.fullmatch(path.name):
+                yield int(path.read_text())
 
 
 def find_began(logs: Path, labels: Sequence[str]) -> int | None:
     """The number of a job that wrote down that it began."""
-    for label in labels:
-        for path in logs.glob(f".{label}.*.began"):
-            try:
-                return int(path.read_text())
-            except (OSError, ValueError):
-                continue
-    return None
+    return next((job for label in labels for job in _read_numbers(logs, label, "began")), None)

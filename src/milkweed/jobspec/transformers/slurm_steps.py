@@ -95,12 +95,11 @@ class SlurmStep(steps.StepBase):
 
     def poll(self, handle: Handle) -> StepStatus:
         """What Slurm says; UNKNOWN when its controller does not answer."""
-        labels = [make_label(label) for label in self.options["jobs"]]
         try:
             commands.check_cluster(str(handle.get("cluster", "")))
         except BackendError as error:
             return StepStatus(State.UNKNOWN, None, error.what)
-        return poll_job(int(str(handle["id"])), self.mark, self.record.logs, labels)
+        return poll_job(int(str(handle["id"])), self.mark, self.record.logs, self.labels())
 
     def cancel(self, handle: Handle) -> None:
         """End the job; one that is over stays as it is."""
@@ -117,8 +116,7 @@ class SlurmStep(steps.StepBase):
             rows = rows_of(self.mark, 0.0)
         if rows:
             return self._make_handle(rows[0].leader)
-        labels = [make_label(label) for label in self.options["jobs"]]
-        began = find_began(self.record.logs, labels)
+        began = find_began(self.record.logs, self.labels())
         return None if began is None else self._make_handle(began)
 
     def logs(self, handle: Handle, *, follow: bool) -> Iterator[tuple[str, str]]:
@@ -126,6 +124,10 @@ class SlurmStep(steps.StepBase):
         return follow_files(
             self._logs(), follow=follow, alive=lambda: not self.poll(handle).state.over
         )
+
+    def labels(self) -> list[str]:
+        """How the files of its jobs are called."""
+        return [make_label(label) for label in self.options["jobs"]]
 
     def parcels(self) -> list[str]:
         """What of the run's folder the job wants where its nodes do not see it."""
@@ -180,7 +182,11 @@ class JobStep(SlurmStep):
         ]
         lines = render_work(words, output=output, error=error)
         found = make_job([step], step.id, work, scene, files=files, lines=lines, replicas=replicas)
-        ids = [step.id] if replicas == 1 else [f"{step.id}.{number}" for number in range(replicas)]
+        ids = (
+            [step.id]
+            if replicas == 1
+            else [f"{step.id}/{number}" for number in range(1, replicas + 1)]
+        )
         return {**found, "jobs": [*ids], "prints": [*ids]}
 
 
