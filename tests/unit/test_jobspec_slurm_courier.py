@@ -133,7 +133,7 @@ def test_a_node_cannot_write_elsewhere(tmp_path: Path) -> None:
     answer = archive(
         "./job.log",
         "../out",
-        "/tmp/out",
+        "/srv/out",
         "./a/b",
         "./.job.7.began",
         "./.job.7.exit",

@@ -1,22 +1,18 @@
-"""The script of a job: as recorded, and run by a shell: words arrive as they are, and nothing stays behind."""
+"""The script of a job: as recorded, and run by a shell; nothing stays behind."""
 
 from __future__ import annotations
 
-import ast
 import os
 import shutil
 import stat
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings, strategies as st
 
 from milkweed.jobspec.graph import (
     Auth,
     Batch,
-    Graph,
     Group,
     Need,
     RunFile,
@@ -24,58 +20,24 @@ from milkweed.jobspec.graph import (
     Stage,
     Step,
     Submit,
-    Work,
-    Write,
 )
-from milkweed.jobspec.plan import Plan
 from milkweed.jobspec.runs import runs_folder
 from milkweed.jobspec.transformers import slurm_controller
-from milkweed.jobspec.transformers.slurm import Transformer
 from milkweed.jobspec.transformers.slurm_files import make_end, pack
 from milkweed.jobspec.transformers.slurm_script import EXIT_NOT_DELIVERED, Task, render_task
+from unit.jobspec_slurm_scripts import (
+    RUN_ID,
+    WRITTEN,
+    job_of,
+    logs_of,
+    plan_of,
+    run_job,
+    work,
+    write,
+)
 from unit.slurm_script_runs import JOB_ID, Node
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "jobspec-slurm"
-RUN_ID = "11111111-2222-4333-8444-555555555555"
-TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=30)
-HOSTILE = st.sampled_from(
-    [
-        "",
-        "a b",
-        "$(id)",
-        "`id`",
-        "'",
-        '"',
-        "\\",
-        "\n",
-        "\r\n",
-        "*",
-        "~",
-        "-x",
-        "#",
-        ";",
-        "&",
-        "|",
-        "$HOME",
-        "!!",
-        "EOF",
-    ]
-)
-WORD = TEXT | HOSTILE
-SHOW = "import os, sys; print(ascii([sys.argv[1:], dict(os.environ), os.getcwd()]))"
-
-
-def work(*argv: str | RunFile, **more: Any) -> Work:
-    """Work with a command."""
-    return Work(argv=argv, **more)
-
-
-def write(name: str = "run.sh", content: bytes = b"#!/bin/sh\necho hello\n") -> Write:
-    """A script of the run."""
-    return Write(id=f"write-{name}", filename=name, content=content, executable=True)
-
-
-WRITTEN = (Need("write-run.sh"),)
 CASES: dict[str, tuple[Step, ...]] = {
     "submit": (
         write(),
@@ -129,21 +91,6 @@ def node(tmp_path: Path) -> Node:
     return Node(tmp_path / "node")
 
 
-def plan_of(*found: Step, **setting: Any) -> Plan:
-    """What is done for these steps."""
-    return Transformer(**setting).render(Graph(steps=found), run_id=RUN_ID)
-
-
-def job_of(*found: Step) -> dict[str, Any]:
-    """The details of the last step."""
-    return dict(plan_of(*found).actions[-1].details)
-
-
-def logs_of(home: Path, label: str = "job") -> str:
-    """What a job printed."""
-    return (home / "jobspec" / RUN_ID / "logs" / f"{label}.log").read_text()
-
-
 def check_golden(name: str, text: str) -> None:
     """Compare with what is recorded; `MILKWEED_GOLDEN=write` records."""
     path = GOLDEN / name
@@ -174,11 +121,6 @@ def test_what_is_shown_is_what_is_submitted(name: str) -> None:
     assert all(word in shown for word in details["command"])
 
 
-def run_job(node: Node, *found: Step, shell: str = "sh", **more: str) -> int:
-    """Run the script of the last step."""
-    return node.run(job_of(*found)["script"], shell, **more).returncode
-
-
 @pytest.mark.parametrize("shell", ["sh", "bash"])
 def test_a_job_runs_and_leaves_nothing(shell: str, node: Node, home: Path) -> None:
     """Its files are there while it runs, in a folder that nobody else can enter, and gone afterwards."""
@@ -192,62 +134,6 @@ def test_a_job_runs_and_leaves_nothing(shell: str, node: Node, home: Path) -> No
     assert (record / f".job.{JOB_ID}.exit").read_text() == "5\n"
     assert (record / f".job.{JOB_ID}.began").read_text() == f"{JOB_ID}\n"
     assert stat.S_IMODE((record / "job.log").stat().st_mode) == 0o600
-
-
-PROPERTY = settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
-
-
-@PROPERTY
-@given(
-    words=st.lists(WORD, max_size=5),
-    environment=st.dictionaries(st.sampled_from(["A", "B_1", "PATH2", "IFS"]), st.none() | WORD),
-    shell=st.sampled_from(["sh", "bash"]),
-    batch=st.booleans(),
-)
-def test_no_word_is_read_by_a_shell(
-    words: list[str],
-    environment: dict[str, str | None],
-    shell: str,
-    batch: bool,
-    tmp_path: Path,
-    home: Path,
-) -> None:
-    """Whatever a jobspec says, the program gets those very words and variables."""
-    shutil.rmtree(tmp_path / "node", ignore_errors=True)
-    node = Node(tmp_path / "node")
-    own = work(sys.executable, "-c", SHOW, *words, environment=environment, cwd="/usr")
-    step: Step = (
-        Batch(id="job", filename="run.sh", work=own, needs=WRITTEN)
-        if batch
-        else Submit(id="job", work=own)
-    )
-    found = (write(), step) if batch else (step,)
-    log = home / "jobspec" / RUN_ID / "logs" / "job.log"
-    log.unlink(missing_ok=True)
-    assert run_job(node, *found, shell=shell, A="before", GONE="x") == 0, log.read_text()
-    argv, variables, cwd = ast.literal_eval(log.read_text())
-    assert argv == words
-    assert cwd == "/usr"
-    for name, value in {"A": "before", **environment}.items():
-        assert variables.get(name) == value
-    assert node.left == []
-
-
-@PROPERTY
-@given(words=st.lists(WORD, max_size=4))
-def test_no_word_inside_a_group_is_read_by_a_shell(
-    words: list[str], tmp_path: Path, home: Path
-) -> None:
-    """The same for what a group's controller starts."""
-    shutil.rmtree(tmp_path / "node", ignore_errors=True)
-    node = Node(tmp_path / "node")
-    inner = Submit(id="g/job", work=work(sys.executable, "-c", SHOW, *words, cwd="/usr"))
-    log = home / "jobspec" / RUN_ID / "logs" / "g+job.log"
-    log.unlink(missing_ok=True)
-    assert run_job(node, Group(id="g", work=work(), steps=(inner,))) == 0
-    assert ast.literal_eval(log.read_text())[0] == words
 
 
 def test_a_persons_own_variables_are_left_alone(node: Node, home: Path) -> None:
@@ -315,7 +201,7 @@ def test_output_and_error(node: Node, tmp_path: Path) -> None:
 
 
 def test_steps_do_not_take_the_allocations_settings(node: Node, home: Path) -> None:
-    """srun is told everything by arguments; a batch script sees what Slurm said."""
+    """Slurm's srun is told everything by arguments; a batch script sees what Slurm said."""
     show = work("sh", "-c", "echo ${SLURM_NTASKS:-none}", cwd="/")
     assert run_job(node, Submit(id="job", work=show), SLURM_NTASKS="8") == 0
     assert logs_of(home) == "none\n"

@@ -164,6 +164,14 @@ def test_the_jobs_own_word(cluster: FakeSlurm, tmp_path: Path) -> None:
     assert poll(tmp_path).state is State.FAILED
 
 
+def test_an_end_that_slurm_missed(cluster: FakeSlurm, tmp_path: Path) -> None:
+    """A job that ended while the controller was away is a failed node for it, and has its own word."""
+    cluster.answer("scontrol", shown(7, state="NODE_FAIL"))
+    assert poll(tmp_path).code == 1
+    (tmp_path / ".job.7.exit").write_text("6\n")
+    assert poll(tmp_path) == StepStatus(State.FAILED, 6)
+
+
 def test_nobody_saw_how_it_ended(cluster: FakeSlurm, tmp_path: Path) -> None:
     """Then it is not called a success."""
     forget(cluster)

@@ -46,9 +46,15 @@ def poll_job(job_id: int, mark: str, logs: Path, labels: Sequence[str]) -> StepS
         details = load_details(job_id)
     except UnreachableError as error:
         return StepStatus(State.UNKNOWN, None, error.seen or error.what)
-    if details:
+    if details and not _is_lost(details, logs, labels):
         return join_statuses([judge_detail(detail) for detail in details])
     return judge_files(job_id, logs, labels)
+
+
+def _is_lost(details: Sequence[JobDetail], logs: Path, labels: Sequence[str]) -> bool:
+    """Whether Slurm missed the end of a job, as it does when its controller is away, and the job itself did not."""
+    missed = any(detail.state == "NODE_FAIL" for detail in details)
+    return missed and all(_read_code(logs, label) is not None for label in labels)
 
 
 def judge_rows(rows: Sequence[JobRow]) -> StepStatus:
