@@ -52,7 +52,7 @@ def poll_job(job_id: int, mark: str, logs: Path, labels: Sequence[str]) -> StepS
 
 
 def _is_lost(details: Sequence[JobDetail], logs: Path, labels: Sequence[str]) -> bool:
-    """Whether Slurm missed the end of a job, as it does when its controller is away, and the job itself did not."""
+    """Whether Slurm missed the end of a job, as when its controller was away, and the job itself did not."""
     missed = any(detail.state == "NODE_FAIL" for detail in details)
     return missed and all(_read_code(logs, label) is not None for label in labels)
 
