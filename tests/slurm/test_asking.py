@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from programs import Client, finish, wait_until
+from programs import Client, finish, read_number, wait_until
 from slurm.lab import Lab
 
 APPLY = """
@@ -105,3 +105,32 @@ def test_a_client_that_is_killed_takes_sbatch_with_it(client: Client, lab: Lab, 
     lab.start_controller()
     client.run("job_load().kill()")
     assert lab.jobs() == []
+
+
+def test_hosts_end_with_their_owner_though_nobody_hears(client: Client, lab: Lab) -> None:
+    """The controller is away and a node is cut off when the owner ends: Slurm is told when it is back."""
+    program = client.start("""
+        job = SlurmJob(meshes={"w": 2}, exclusive=False)
+        job.state(None)
+        print("ready 1", flush=True)
+        while not os.path.exists("over"): time.sleep(0.05)
+        os._exit(0)
+    """)
+    read_number(program, "ready")
+    [job] = lab.jobs()
+    lab.stop_controller()
+    lab.cut_node(int(job.nodes[0].removeprefix("n")))
+    (client.folder / "over").touch()
+    finish(program)
+    other = int(job.nodes[1].removeprefix("n"))
+    told: set[str] = set()
+
+    def is_told_again() -> bool:
+        told.update(
+            re.findall(r"(\d+) scancel", lab.on_node(other, "ps", "-eo", "pid=,comm=").stdout)
+        )
+        return len(told) > 1
+
+    wait_until(is_told_again, 60)
+    lab.start_controller()
+    lab.wait_jobs_gone(60)

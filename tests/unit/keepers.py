@@ -63,6 +63,8 @@ class FakeKeeper:
         """Which keeper it is, among those behind one door."""
         self.silent = False
         """Takes orders and answers none."""
+        self.chatty = False
+        """Goes on talking when it is told to stop."""
         self.orders: list[dict[str, Any]] = []
         self.port = 0
         self.path = ""
@@ -124,7 +126,10 @@ class FakeKeeper:
         elif order["op"] == "sync":
             answer = {"ev": "synced"}
         elif order["op"] == "stop":
-            writer.close()
+            if self.chatty:
+                writer.write(wire.encode({"ev": "out"}) * 3)
+            else:
+                writer.close()
             return
         if answer is not None and not self.silent:
             writer.write(wire.encode(answer))

@@ -5,28 +5,28 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from ... import registry
 from ...control import RemoteLog
 from ...errors import (
-    AllocationError,
     BackendError,
     DeadlineError,
     SpecError,
     UnreachableError,
 )
 from ...hosts import Host
-from ...logs import follow_files, read_file
+from ...logs import read_file
 from ...option_tables import SLURM_OPTIONS, check_port
 from ...options import OptionField
 from ...plan import Renewal
 from ...spec import JobSpec
 from ...status import HostState, HostStatus, Liveness, Status
+from .. import keepers
 from ..base import Capabilities, Handle, LogLine, Request
 from ..credentials import ensure_authority
+from ..keepers import Answer, ask_all, check_running, follow_hosts
 from . import asking, commands
 from .admission import admit, is_silent
 from .check import check_components
@@ -51,11 +51,10 @@ from .start import (
     save_note,
     save_part,
 )
-from .status import answer_to_status, explain_end, judge_host, make_status
+from .status import explain_end, judge_host, make_status
 from .text import JobRow, parse_mark
 
 CANCEL_TIMEOUT_S = 120.0
-_AT_ONCE = 32
 
 
 class SlurmBackend:
@@ -150,7 +149,7 @@ class SlurmBackend:
 
     def _release(self, folder: Path, places: Mapping[int, Sequence[Place]]) -> None:
         for released in places.values():
-            release(folder, released, lambda place: str(make_door(place)))
+            release(folder, released, make_door)
 
     def _lost(self, places: Sequence[Place]) -> list[Place]:
         """The hosts that will not answer any more: their nodes are down, or their keepers gone."""
@@ -234,7 +233,7 @@ class SlurmBackend:
         hosts = tuple(
             judge_host(place, answer, nodes)
             if isinstance(answer, str)
-            else answer_to_status(place.host, answer)
+            else keepers.make_status(answer)
             for place, answer in asked
         )
         return Status(liveness=Liveness.RUNNING, hosts=hosts, details=status.details)
@@ -270,10 +269,9 @@ class SlurmBackend:
                 part.update(made)
         return make_places(rows, parts)
 
-    def _ask(self, places: Sequence[Place]) -> list[tuple[Place, Any]]:
+    def _ask(self, places: Sequence[Place]) -> list[tuple[Place, Answer | str]]:
         """Every host's own answer, or why there is none."""
-        with ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
-            return list(zip(places, pool.map(ask_host, places), strict=True))
+        return ask_all(places, ask_host)
 
     def explain(self, handle: Handle, host: str) -> HostStatus:
         """What became of a host that no longer answers."""
@@ -295,21 +293,12 @@ class SlurmBackend:
 
     def hosts(self, handle: Handle) -> Sequence[Host]:
         """The hosts, with the addresses their workers serve."""
-        status = self.glance(handle, fresh=True)
-        if status.liveness is Liveness.UNKNOWN:
-            raise UnreachableError("it is not known which hosts the job has", seen=status.reason)
-        if status.liveness is not Liveness.RUNNING:
-            raise AllocationError("the job has no hosts now", seen=status.describe())
+        check_running(self.glance(handle, fresh=True))
         return [make_host(place, answer) for place, answer in self._ask(self._places(handle))]
 
     def logs(self, handle: Handle, host: str | None, *, follow: bool) -> Iterator[LogLine]:
         """Read each host's file, or ask its keeper where it is not seen; `client` is the one of a batch client."""
         files = self._log_files(handle)
-        if host is not None and host not in files:
-            raise BackendError(
-                f"there is no host {host!r}", hint=f"the hosts are {', '.join(files)}"
-            )
-        chosen = {host: files[host]} if host else files
 
         def alive() -> bool:
             return self.glance(handle).liveness is not Liveness.ENDED
@@ -320,8 +309,7 @@ class SlurmBackend:
             return (read_file if path.startswith("/") else remote.read)(path, offset)
 
         with contextlib.closing(remote):
-            for label, text in follow_files(chosen, follow=follow, alive=alive, read=read):
-                yield LogLine(host=label, text=text)
+            yield from follow_hosts(files, host, follow=follow, alive=alive, read=read)
 
     def _log_files(self, handle: Handle) -> dict[str, str]:
         """Where the log of every host is: a path, or the door of its keeper."""
