@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -255,3 +257,34 @@ def test_live_output(home: Path, lab: Lab) -> None:
     transformer.run(plan, show=show)
     assert len(seen) == 2
     assert seen[1] - seen[0] > 2
+
+
+def test_the_command_line(home: Path, lab: Lab) -> None:
+    """`milkweed jobspec run` shows what the work prints, and ends with its code."""
+    command = [
+        sys.executable,
+        "-m",
+        "milkweed",
+        "jobspec",
+        "run",
+        "-t",
+        "slurm",
+        "--set",
+        "partition=debug",
+    ]
+    done = subprocess.run(
+        [*command, "--wait", str(EXAMPLES / "steps.yaml")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("hello from n") == 2
+    bad = home.parent / "bad.yaml"
+    bad.write_text(
+        (EXAMPLES / "steps.yaml").read_text().replace('echo "hello', 'exit 9; echo "hello')
+    )
+    done = subprocess.run(
+        [*command, "--wait", str(bad)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 9, done.stderr

@@ -161,7 +161,7 @@ def test_the_jobs_own_word(cluster: FakeSlurm, tmp_path: Path) -> None:
     (tmp_path / ".job.7.exit").write_text("0\n")
     assert poll(tmp_path).state is State.DONE
     (tmp_path / ".job.7.exit").write_text("")
-    assert poll(tmp_path).state is State.FAILED
+    assert poll(tmp_path).state is State.LOST
 
 
 def test_an_end_that_slurm_missed(cluster: FakeSlurm, tmp_path: Path) -> None:
@@ -173,17 +173,17 @@ def test_an_end_that_slurm_missed(cluster: FakeSlurm, tmp_path: Path) -> None:
 
 
 def test_nobody_saw_how_it_ended(cluster: FakeSlurm, tmp_path: Path) -> None:
-    """Then it is not called a success."""
+    """Then it is called neither a success nor a failure of the work."""
     forget(cluster)
     status = poll(tmp_path)
-    assert (status.state, status.code) == (State.FAILED, 1)
+    assert (status.state, status.code) == (State.LOST, None)
     assert status.reason == "Slurm has no trace of job 7 any more, and nobody saw how it ended"
 
 
 def test_replicas_must_all_have_written(tmp_path: Path) -> None:
     """One of two that ended well does not speak for the other."""
     (tmp_path / ".r+1.8.exit").write_text("0\n")
-    assert judge_files(7, tmp_path, ["r+1", "r+2"]).state is State.FAILED
+    assert judge_files(7, tmp_path, ["r+1", "r+2"]).state is State.LOST
     (tmp_path / ".r+2.9.exit").write_text("0\n")
     assert judge_files(7, tmp_path, ["r+1", "r+2"]).state is State.DONE
     (tmp_path / ".r+2.9.exit").write_text("3\n")

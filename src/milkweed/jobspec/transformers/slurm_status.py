@@ -109,7 +109,8 @@ def judge_files(job_id: int, logs: Path, labels: Sequence[str]) -> StepStatus:
         return ended(next(code for code in known if code))
     if len(known) == len(codes):
         return DONE
-    return ended(1, f"Slurm has no trace of job {job_id} any more, and nobody saw how it ended")
+    reason = f"Slurm has no trace of job {job_id} any more, and nobody saw how it ended"
+    return StepStatus(State.LOST, None, reason)
 
 
 def _read_code(logs: Path, label: str) -> int | None:
