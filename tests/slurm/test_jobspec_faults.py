@@ -57,14 +57,14 @@ def test_cancelled_by_somebody_else(home: Path, lab: Lab) -> None:
 
 def test_a_controller_that_is_away(home: Path, lab: Lab) -> None:
     """Nobody answers, so nothing is known; when it is back, everything is."""
-    run, _ = carry_out(make(shell("a", "sleep 4; exit 6")), wait=False)
+    run, _ = carry_out(make(shell("a", "sleep 15; exit 6")), wait=False)
     wait_until(lambda: states(run)["a"] == "running", 20)
     lab.stop_controller()
     assert states(run)["a"] == "unknown"
     with pytest.raises(UnreachableError):
         Transformer().cancel(run)
     lab.start_controller()
-    assert Transformer().wait(run, 60) == 6
+    assert Transformer().wait(run, 120) == 6
 
 
 def test_a_submission_without_an_answer(home: Path, lab: Lab) -> None:

@@ -11,6 +11,11 @@ printf '%s\\n' "$*" >>"$SRUN_CALLS"
 while [ $# -gt 0 ]; do case $1 in --*) shift ;; *) break ;; esac; done
 SLURM_PROCID=0 SLURM_NODEID=0 exec "$@"
 """
+UP = "#!/bin/sh\necho 'Slurmctld(primary) at head is UP'\n"
+AWAY_ONCE = """#!/bin/sh
+if [ -e "$0.asked" ]; then echo 'Slurmctld(primary) at head is UP'; else echo 'Slurmctld(primary) at head is DOWN'; fi
+: >"$0.asked"
+"""
 JOB_ID = "77"
 
 
@@ -24,8 +29,9 @@ class Node:
         for path in (self.tmp, self.bin):
             path.mkdir(parents=True)
         self.calls.touch()
-        (self.bin / "srun").write_text(SRUN)
-        (self.bin / "srun").chmod(0o755)
+        for name, program in (("srun", SRUN), ("scontrol", UP)):
+            (self.bin / name).write_text(program)
+            (self.bin / name).chmod(0o755)
 
     def environment(self, **more: str) -> dict[str, str]:
         """What Slurm tells a script."""

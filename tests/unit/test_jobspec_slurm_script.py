@@ -35,7 +35,7 @@ from unit.jobspec_slurm_scripts import (
     work,
     write,
 )
-from unit.slurm_script_runs import JOB_ID, Node
+from unit.slurm_script_runs import AWAY_ONCE, JOB_ID, Node
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "jobspec-slurm"
 CASES: dict[str, tuple[Step, ...]] = {
@@ -198,6 +198,20 @@ def test_output_and_error(node: Node, tmp_path: Path) -> None:
     both = work("sh", "-c", "echo out; echo err >&2", cwd=str(tmp_path), output="both")
     assert run_job(node, Submit(id="job", work=both)) == 0
     assert (tmp_path / "both").read_text() == "out\nerr\n"
+
+
+def test_work_waits_for_a_controller_that_is_away(node: Node, home: Path) -> None:
+    """Steps cannot start without it, and work that never ran must not look like work that failed."""
+    (node.bin / "scontrol").write_text(AWAY_ONCE)
+    assert run_job(node, Submit(id="job", work=work("echo", "ran", cwd="/"))) == 0
+    assert logs_of(home) == "ran\n"
+    (node.bin / "scontrol").unlink()
+    assert (
+        run_job(
+            node, Submit(id="other", work=work("echo", "ran", cwd="/")), PATH=f"{node.bin}:/bin"
+        )
+        == 0
+    )
 
 
 def test_steps_do_not_take_the_allocations_settings(node: Node, home: Path) -> None:

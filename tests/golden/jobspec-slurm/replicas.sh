@@ -30,7 +30,16 @@ done
 mw_folder=$mw_base/milkweed-jobspec-$(id -u)-$SLURM_JOB_ID
 mw_say() { printf 'milkweed: %s\n' "$1" >&2; }
 mw_fail() { mw_say "${1:-a file could not be written below $mw_folder}"; exit "${2:-1}"; }
-mw_srun() ( unset SLURM_CPUS_PER_TASK SRUN_CPUS_PER_TASK SLURM_NTASKS_PER_NODE SLURM_NTASKS SLURM_NPROCS SLURM_NNODES SLURM_MEM_PER_NODE SLURM_MEM_PER_CPU SLURM_EXACT SLURM_MEM_PER_GPU SLURM_DISTRIBUTION SLURM_CPU_BIND SLURM_TRES_PER_TASK SLURM_GPUS SLURM_GPUS_PER_NODE SLURM_GPUS_PER_TASK SLURM_NTASKS_PER_GPU SLURM_GPU_BIND SLURM_EXCLUSIVE SLURM_OVERLAP SLURM_HINT SLURM_LABELIO; exec srun "$@" )
+mw_srun() (
+  mw_left=600
+  while [ "$mw_left" -gt 0 ]; do
+    case $(scontrol ping 2>/dev/null) in *"is UP"*) break ;; *"is DOWN"*) ;; *) break ;; esac
+    mw_left=$((mw_left - 1))
+    sleep 1
+  done
+  unset SLURM_CPUS_PER_TASK SRUN_CPUS_PER_TASK SLURM_NTASKS_PER_NODE SLURM_NTASKS SLURM_NPROCS SLURM_NNODES SLURM_MEM_PER_NODE SLURM_MEM_PER_CPU SLURM_EXACT SLURM_MEM_PER_GPU SLURM_DISTRIBUTION SLURM_CPU_BIND SLURM_TRES_PER_TASK SLURM_GPUS SLURM_GPUS_PER_NODE SLURM_GPUS_PER_TASK SLURM_NTASKS_PER_GPU SLURM_GPU_BIND SLURM_EXCLUSIVE SLURM_OVERLAP SLURM_HINT SLURM_LABELIO
+  exec srun "$@"
+)
 mw_made=
 mw_keeper=
 mw_finish() {

@@ -19,6 +19,8 @@ DELIVERY_S = 60
 """How long a job whose nodes do not see the run's folder waits for what is brought to it."""
 COLLECT_S = 20
 """How long such a job waits until its output was taken, when somebody did so before."""
+AWAY_S = 600
+"""How long a job waits for a controller that is away before it starts its work, which could not start then."""
 TASK = "own/task"
 
 # Where a job has its folder on a node: the same words on every node, in every step.
@@ -68,7 +70,16 @@ _PROLOGUE = f"""\
 {PLACE}
 mw_say() {{ printf 'milkweed: %s\\n' "$1" >&2; }}
 mw_fail() {{ mw_say "${{1:-a file could not be written below $mw_folder}}"; exit "${{2:-1}}"; }}
-mw_srun() ( unset {" ".join(NOT_FOR_STEPS)}; exec srun "$@" )
+mw_srun() (
+  mw_left={AWAY_S}
+  while [ "$mw_left" -gt 0 ]; do
+    case $(scontrol ping 2>/dev/null) in *"is UP"*) break ;; *"is DOWN"*) ;; *) break ;; esac
+    mw_left=$((mw_left - 1))
+    sleep 1
+  done
+  unset {" ".join(NOT_FOR_STEPS)}
+  exec srun "$@"
+)
 mw_made=
 mw_keeper=
 mw_finish() {{
