@@ -13,8 +13,10 @@ SLURM_PROCID=0 SLURM_NODEID=0 exec "$@"
 """
 UP = "#!/bin/sh\necho 'Slurmctld(primary) at head is UP'\n"
 AWAY_ONCE = """#!/bin/sh
-if [ -e "$0.asked" ]; then echo 'Slurmctld(primary) at head is UP'; else echo 'Slurmctld(primary) at head is DOWN'; fi
+state=DOWN
+if [ -e "$0.asked" ]; then state=UP; fi
 : >"$0.asked"
+echo "Slurmctld(primary) at head is $state"
 """
 JOB_ID = "77"
 

@@ -203,6 +203,7 @@ def test_output_and_error(node: Node, tmp_path: Path) -> None:
 def test_work_waits_for_a_controller_that_is_away(node: Node, home: Path) -> None:
     """Steps cannot start without it, and work that never ran must not look like work that failed."""
     (node.bin / "scontrol").write_text(AWAY_ONCE)
+    (node.bin / "sleep").symlink_to("/bin/true")
     assert run_job(node, Submit(id="job", work=work("echo", "ran", cwd="/"))) == 0
     assert logs_of(home) == "ran\n"
     (node.bin / "scontrol").unlink()
