@@ -20,6 +20,7 @@ UNREADABLE = "entry_points.txt: "
 # every installed package; a test compares the two.
 BUILT_IN: Mapping[str, str] = {
     "local": "milkweed.jobspec.transformers.local:Transformer",
+    "slurm": "milkweed.jobspec.transformers.slurm:Transformer",
 }
 
 

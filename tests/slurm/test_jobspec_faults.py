@@ -1,0 +1,133 @@
+"""Jobspecs on a real cluster when something goes wrong: nothing is lost, and nothing is done twice."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from milkweed.errors import UnreachableError
+from milkweed.jobspec.driver import carry_out as carry_out_plan
+from milkweed.jobspec.graph import (
+    Need,
+    Shape,
+)
+from milkweed.jobspec.transformers.slurm import Transformer
+from programs import wait_until
+from slurm.jobspec_runs import (
+    DOCUMENT,
+    carry_out,
+    left_behind,
+    make,
+    printed,
+    shell,
+    states,
+    the_run,
+)
+from slurm.lab import Lab
+
+
+def test_cancelling(home: Path, lab: Lab) -> None:
+    """What runs and what waits is ended, on all nodes, with its folders."""
+    wide = Shape(nodes=2, slots=2)
+    graph = make(shell("a", "sleep 300", shape=wide), shell("b", "true", Need("a")))
+    run, _ = carry_out(graph, wait=False)
+    wait_until(lambda: states(run)["a"] == "running", 20)
+    wait_until(lambda: len(left_behind(lab)) == 2, 20)
+    Transformer().cancel(run)
+    lab.wait_jobs_gone()
+    assert set(states(run).values()) == {"cancelled"}
+    assert Transformer().wait(run, 5) == 143
+    wait_until(lambda: not left_behind(lab), 10)
+
+
+def test_cancelled_by_somebody_else(home: Path, lab: Lab) -> None:
+    """An administrator's scancel is told as such."""
+    run, _ = carry_out(make(shell("a", "sleep 300")), wait=False)
+    wait_until(lambda: states(run)["a"] == "running", 20)
+    lab.run("scancel", str(lab.jobs()[0].id))
+    assert Transformer().wait(run, 30) == 143
+    assert "CANCELLED" in Transformer().status(run).entries["a"].status.reason
+
+
+def test_a_controller_that_is_away(home: Path, lab: Lab) -> None:
+    """Nobody answers, so nothing is known; when it is back, everything is."""
+    run, _ = carry_out(make(shell("a", "sleep 15; exit 6")), wait=False)
+    wait_until(lambda: states(run)["a"] == "running", 20)
+    lab.stop_controller()
+    assert states(run)["a"] == "unknown"
+    with pytest.raises(UnreachableError):
+        Transformer().cancel(run)
+    lab.start_controller()
+    assert Transformer().wait(run, 120) == 6
+
+
+def test_a_submission_without_an_answer(home: Path, lab: Lab) -> None:
+    """The intent stays, and whoever carries the run on submits it once."""
+    transformer = Transformer()
+    plan = transformer.render(make(shell("a", "echo once")))
+    transformer.check_cluster(plan)
+    lab.stop_controller()
+    with pytest.raises(UnreachableError):
+        transformer_run(transformer, plan)
+    lab.start_controller()
+    run = the_run()
+    assert run.progress().entries["a"].intended
+    Transformer().carry_on(run, wait=True)
+    assert printed(run) == ["a| once"]
+
+
+def transformer_run(transformer: Transformer, plan: Any) -> None:
+    """Carry out a plan that was checked already."""
+    carry_out_plan(transformer, plan, wait=True)
+
+
+@pytest.mark.parametrize("when", ["queued", "forgotten"])
+def test_a_crash_between_intent_and_record(when: str, home: Path, lab: Lab) -> None:
+    """The job is found by its mark, or by its own sign in the run's folder, and is not made twice."""
+    run, _ = carry_out(make(shell("a", "echo once; sleep 2; exit 4")), wait=False)
+    journal = run.journal.path
+    lines = journal.read_text().splitlines(keepends=True)
+    wait_until(lambda: printed(run) == ["a| once"], 20)
+    if when == "forgotten":
+        lab.wait_jobs_gone()
+        forget_jobs(lab)
+    journal.write_text("".join(line for line in lines if '"intent"' in line))
+    Transformer().carry_on(run, wait=True)
+    assert printed(run) == ["a| once"]
+    assert run.progress().exit_code() == 4
+
+
+def forget_jobs(lab: Lab) -> None:
+    """Let Slurm forget every job, as it does after a while."""
+    lab.stop_controller()
+    state = lab.run_folder / "state"
+    for path in state.glob("job_state*"):
+        path.unlink()
+    lab.start_controller()
+
+
+def test_a_driver_that_is_killed(home: Path, lab: Lab) -> None:
+    """SIGKILL in the middle of a run: the next one goes on where it was, with no job twice."""
+    script = home.parent / "spec.yaml"
+    script.write_text(DOCUMENT.replace("installing on", "installing on; sleep 3; echo"))
+    program = textwrap.dedent(f"""
+        from milkweed.jobspec import load_jobspec, load_transformer
+        t = load_transformer("slurm")
+        t.run(t.render(load_jobspec({str(script)!r})), wait=True)
+    """)
+    process = subprocess.Popen([sys.executable, "-c", program])
+    wait_until(lambda: any(job.state == "RUNNING" for job in lab.jobs()), 30)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    run = the_run()
+    Transformer().carry_on(run, wait=True)
+    assert run.progress().exit_code() == 0
+    lines = printed(run)
+    assert len([line for line in lines if "installing" in line]) == 2
+    assert len([line for line in lines if "hello from" in line]) == 2
