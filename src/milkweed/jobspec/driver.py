@@ -291,7 +291,7 @@ def drive_here(
         try:
             driver.drive(until_over=until_over)
         except BaseException:  # whatever it was, what runs on this machine is not left alone
-            if transformer.detaches:
+            if transformer.detaches and not transformer.durable:
                 driver.cancel("the driver failed")
             raise
         finally:

@@ -293,7 +293,17 @@ class Api:
     ) -> Generator[Stream]:
         """Events as they come; the server ends the stream after about the time that was asked for."""
         asked = {**query, "watch": "true", "timeoutSeconds": str(int(timeout_s))}
-        request = _Request("GET", resource.path(namespace), asked)
+        with self._stream(_Request("GET", resource.path(namespace), asked), "WATCH") as stream:
+            yield stream
+
+    @contextlib.contextmanager
+    def follow(self, path: str, **query: str) -> Generator[Stream]:
+        """Something that is not JSON and grows, such as a log; `Stream.lines` has it."""
+        with self._stream(_Request("GET", path, query), "GET") as stream:
+            yield stream
+
+    @contextlib.contextmanager
+    def _stream(self, request: _Request, verb: str) -> Generator[Stream]:
         login = self.config.log_in()
         stream = self._open_stream(request, login)
         if stream.status == 401 and (renewed := self.log_in_again()) != login:
@@ -301,7 +311,7 @@ class Api:
             stream = self._open_stream(request, renewed)
         try:
             if stream.status >= 300:
-                raise make_error(stream.status, stream.read(), f"WATCH {request.path}")
+                raise make_error(stream.status, stream.read(), f"{verb} {request.path}")
             yield stream
         finally:
             stream.close()
@@ -340,6 +350,11 @@ class Stream:
             except ValueError as error:
                 raise self._explain(error) from error
             yield event
+
+    def lines(self) -> Iterator[bytes]:
+        """Every line as it is, where it is no watch; the last may have no end."""
+        while line := self._guard(self._response.readline):
+            yield line
 
     def read(self) -> bytes:
         """All of it, where it is an answer and no stream."""
