@@ -76,7 +76,7 @@ labs: ## get what a real Slurm and a real Kubernetes on this machine need, once
 
 .PHONY: bench
 bench: $(VENV)/.milkweed ## run every measurement of bench/
-	@for file in bench/startup.py bench/slurm.py bench/spmd.py bench/kubernetes.py; do echo "== $$file"; $(BIN)/python "$$file"; done
+	@for file in bench/startup.py bench/slurm.py bench/spmd.py bench/kubernetes.py bench/jobspec.py; do echo "== $$file"; $(BIN)/python "$$file"; done
 
 .PHONY: clean
 clean: ## remove the virtual environment, caches and builds; the labs stay

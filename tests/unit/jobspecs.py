@@ -94,25 +94,32 @@ class TalkStep(StepBase):
 
     @property
     def world(self) -> World:
+        """The scheduler."""
         found: Any = self.transformer
         return found.world
 
     def run(self, stage: Path) -> Handle:
+        """Submit it."""
         if error := self.world.fail.get(self.action.id):
             raise error
         self.world.submitted.append(self.action.id)
-        self.world.before[self.action.id] = {key: entry.handle for key, entry in self.before.items()}
+        self.world.before[self.action.id] = {
+            key: entry.handle for key, entry in self.before.items()
+        }
         handle = {"id": f"job-{self.action.id}"}
         self.world.marked[self.mark] = handle
         return handle
 
     def poll(self, handle: Handle) -> StepStatus:
+        """Look."""
         return self.world.states.get(self.action.id, StepStatus(State.PENDING))
 
     def cancel(self, handle: Handle) -> None:
+        """End it."""
         self.world.cancelled.append(str(handle["id"]))
 
     def find(self) -> Handle | None:
+        """What carries its mark."""
         return self.world.marked.get(self.mark)
 
 
@@ -130,6 +137,7 @@ class Talker(TransformerBase):
     def poll(
         self, running: Mapping[str, Running], wake: Wake, timeout_s: float = 2.0
     ) -> Mapping[str, StepStatus]:
+        """Turn a page."""
         self.world.pauses += 1
         self.world.states |= next(self.world.story)
         return {name: each.step.poll(each.handle) for name, each in running.items()}

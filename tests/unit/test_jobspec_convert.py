@@ -44,7 +44,12 @@ def test_what_is_written_means_the_same(text: str) -> None:
 
 def test_one_job_goes_from_any_dialect_to_any_other() -> None:
     """A plain job can be said in all of them, with the same shape and command."""
-    work = Work(argv=("echo", "a b"), shape=Shape(nodes=2, slots=2, cores_per_slot=4), duration_s=90.0, cwd="/x")
+    work = Work(
+        argv=("echo", "a b"),
+        shape=Shape(nodes=2, slots=2, cores_per_slot=4),
+        duration_s=90.0,
+        cwd="/x",
+    )
     one = graph(Submit(id="job", work=work))
     for dialect in DIALECTS:
         (found,) = parse_jobspec(render_jobspec(one, dialect)).steps
@@ -54,8 +59,13 @@ def test_one_job_goes_from_any_dialect_to_any_other() -> None:
 
 def test_files_travel_from_scripts_to_flux() -> None:
     """A script that is written and submitted becomes a file of Flux's jobspec."""
-    text = STEPS[: STEPS.index("  - {name: job.sh")] + STEPS[STEPS.index("  transform:") : STEPS.index("  - {step: stage")]
-    made = render_jobspec(parse_jobspec(text + "  - {step: submit, filename: install.sh}\n"), "flux-v1")
+    text = (
+        STEPS[: STEPS.index("  - {name: job.sh")]
+        + STEPS[STEPS.index("  transform:") : STEPS.index("  - {step: stage")]
+    )
+    made = render_jobspec(
+        parse_jobspec(text + "  - {step: submit, filename: install.sh}\n"), "flux-v1"
+    )
     write, submit = parse_jobspec(made).steps
     assert isinstance(write, Write)
     assert isinstance(submit, Submit)
@@ -70,9 +80,15 @@ def test_files_travel_from_scripts_to_flux() -> None:
         (job("a", wait=True), "`wait` and `watch` of 'a'"),
         (Stage(id="a", path="/x"), "the step 'a', which is a stage"),
         (Group(id="a", steps=(job("a/b"),), work=Work(argv=())), "the step 'a', which is a group"),
-        (Submit(id="a", work=Work(argv=("x",), shape=Shape(tasks_per_slot=2))), "2 tasks in a slot"),
+        (
+            Submit(id="a", work=Work(argv=("x",), shape=Shape(tasks_per_slot=2))),
+            "2 tasks in a slot",
+        ),
         (Submit(id="a", work=Work(argv=("x",), shape=Shape(tasks_total=2))), "2 tasks in 1 slots"),
-        (Submit(id="a", work=Work(argv=("x",), attributes={"requires": []})), "the attribute 'requires'"),
+        (
+            Submit(id="a", work=Work(argv=("x",), attributes={"requires": []})),
+            "the attribute 'requires'",
+        ),
     ],
 )
 def test_what_flux_cannot_say(step: Step, said: str) -> None:
@@ -99,7 +115,12 @@ def test_flux_has_one_job() -> None:
             "more than one command: one task has one",
         ),
         (
-            (job("a"), Submit(id="b", needs=(Need("a", "submitted"),), work=Work(argv=("true",), cwd="/x"))),
+            (
+                job("a"),
+                Submit(
+                    id="b", needs=(Need("a", "submitted"),), work=Work(argv=("true",), cwd="/x")
+                ),
+            ),
             "that 'b' has resources or attributes of its own",
         ),
         ((Write(id="w", filename="x", content=b"\xff"),), "the file 'x', which is not text"),
@@ -117,9 +138,17 @@ def test_flux_has_one_job() -> None:
             ),
             "the command of the batch step 'b'",
         ),
-        ((Submit(id="a", work=Work(argv=("x",), attributes={"schedule": False})),), "the attribute 'schedule'"),
         (
-            (Submit(id="a", work=Work(argv=("x",), attributes={"requires": [{"name": "n", "match": "m"}]})),),
+            (Submit(id="a", work=Work(argv=("x",), attributes={"schedule": False})),),
+            "the attribute 'schedule'",
+        ),
+        (
+            (
+                Submit(
+                    id="a",
+                    work=Work(argv=("x",), attributes={"requires": [{"name": "n", "match": "m"}]}),
+                ),
+            ),
             "a requirement with other keys",
         ),
     ],
@@ -138,7 +167,10 @@ def test_what_steps_cannot_say(steps: tuple[Step, ...], said: str) -> None:
         ((job("a", local=True), job("b")), "that 'b' does not wait for 'a', which runs in place"),
         ((Submit(id="a", work=Work(argv=("x",), queue="q")),), "'queue' of 'a'"),
         ((Submit(id="a", work=Work(argv=("x",), attributes={"user": {}})),), "'user' of 'a'"),
-        ((Submit(id="a", work=Work(argv=("x",), shape=Shape(tasks_per_slot=2))),), "2 tasks in 1 slots"),
+        (
+            (Submit(id="a", work=Work(argv=("x",), shape=Shape(tasks_per_slot=2))),),
+            "2 tasks in 1 slots",
+        ),
         (
             (Submit(id="a", work=Work(argv=("x",), shape=Shape(slots=2, exclusive=True))),),
             "exclusive nodes together with what is used of them",
@@ -164,7 +196,10 @@ def test_secrets_and_steps_of_ones_own_are_written() -> None:
         Custom(id="notify-1", step="notify", options={"who": "me"}, needs=(Need("auth-s"),)),
     )
     found = graph(*steps)
-    assert parse_jobspec(render_jobspec(found, "compspec-0.0.1"), dialect="compspec-0.0.1").steps == steps
+    assert (
+        parse_jobspec(render_jobspec(found, "compspec-0.0.1"), dialect="compspec-0.0.1").steps
+        == steps
+    )
     renamed = parse_jobspec(render_jobspec(found, "compspec-0.1"))
     assert renamed.steps == steps
 
@@ -178,7 +213,12 @@ def test_an_unknown_dialect_is_refused() -> None:
 def test_scripts_stay_readable() -> None:
     """Texts of several lines stand below their key; words that YAML would misread are quoted."""
     made = render_yaml(
-        {"script": "#!/bin/sh\n\necho 'a: b'\n", "odd": " x\n", "words": ["a", "no", "1", "-c", "b c", ""], "n": 1.5}
+        {
+            "script": "#!/bin/sh\n\necho 'a: b'\n",
+            "odd": " x\n",
+            "words": ["a", "no", "1", "-c", "b c", ""],
+            "n": 1.5,
+        }
     )
     assert made == (
         "script: |\n  #!/bin/sh\n\n  echo 'a: b'\n"

@@ -8,13 +8,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from milkweed.errors import BackendError, StateBusyError, UnreachableError
+from milkweed.errors import BackendError, StateBusyError, UnreachableError, UnsupportedError
 from milkweed.jobspec.driver import Driver, Wake, cancel_run, describe
 from milkweed.jobspec.graph import Graph, Need, Stage, Write
 from milkweed.jobspec.progress import DONE, State, StepStatus, ended
 from milkweed.jobspec.runs import Run, create_run, load_runs
+from milkweed.jobspec.steps import StepBase
 from milkweed.testing import FakeClock
-from unit.jobspecs import NativeTalker, Talker, graph, job
+from unit.jobspecs import NativeTalker, Talker, TalkStep, graph, job
 
 RUNNING = StepStatus(State.RUNNING)
 
@@ -48,7 +49,9 @@ def test_a_step_starts_when_what_it_needs_has_ended_well() -> None:
 def test_what_needs_a_failed_step_is_skipped() -> None:
     """The rest goes on, the code is that of the failure, and the reason is told."""
     talker = Talker()
-    steps = graph(job("a"), job("b", "a"), job("c", "b"), job("d"), job("e", Need("a", "afternotok")))
+    steps = graph(
+        job("a"), job("b", "a"), job("c", "b"), job("d"), job("e", Need("a", "afternotok"))
+    )
     run = play(talker, steps, {"a": ended(9), "d": DONE}, {"e": DONE})
     assert states(run) == {"a": "failed", "b": "skipped", "c": "skipped", "d": "done", "e": "done"}
     assert run.progress().exit_code() == 9
@@ -98,7 +101,9 @@ def test_nobody_waits_for_what_says_nothing() -> None:
 def test_a_step_that_says_wait_is_waited_for() -> None:
     """The run is left when that step is over, whatever else still runs."""
     talker = Talker()
-    run = play(talker, graph(job("a", wait=True), job("b")), {"b": RUNNING}, {"a": DONE}, wait=False)
+    run = play(
+        talker, graph(job("a", wait=True), job("b")), {"b": RUNNING}, {"a": DONE}, wait=False
+    )
     assert states(run) == {"a": "done", "b": "running"}
 
 
@@ -117,7 +122,14 @@ def test_nobody_answered_is_not_the_end() -> None:
     """UNKNOWN is written down, and the step is asked about again."""
     talker = Talker()
     unknown = StepStatus(State.UNKNOWN, None, "no answer")
-    run = play(talker, graph(job("a"), job("b", "a")), {"a": unknown}, {"a": RUNNING}, {"a": DONE}, {"b": DONE})
+    run = play(
+        talker,
+        graph(job("a"), job("b", "a")),
+        {"a": unknown},
+        {"a": RUNNING},
+        {"a": DONE},
+        {"b": DONE},
+    )
     assert states(run) == {"a": "done", "b": "done"}
     said = [line.get("state") for line in run.journal.read()[0] if line["id"] == "a"]
     assert said == [None, "pending", "unknown", "running", "done"]
@@ -128,7 +140,9 @@ def test_the_intent_is_written_before_anything_is_submitted() -> None:
     talker = Talker()
     talker.world.fail["a"] = BackendError("no such queue", seen="queue q")
     run = play(talker, graph(job("a"), job("b", "a")))
-    events = [(line["event"], line.get("reason")) for line in run.journal.read()[0] if line["id"] == "a"]
+    events = [
+        (line["event"], line.get("reason")) for line in run.journal.read()[0] if line["id"] == "a"
+    ]
     assert events == [("intent", None), ("state", "no such queue (queue q)")]
     assert run.progress().exit_code() == 1
 
@@ -158,6 +172,30 @@ def test_an_intent_that_never_arrived_is_submitted_now() -> None:
     talker.world.story = iter([{"a": DONE}])
     talker.carry_on(run, wait=True)
     assert talker.world.submitted == ["a"]
+
+
+def test_what_nobody_can_find_is_never_submitted_twice() -> None:
+    """A step without a way to look for its mark stops the next driver; cancelling notes it and ends the rest."""
+
+    class Blind(TalkStep):
+        """Submits, and cannot look."""
+
+        find = StepBase.find
+
+    class BlindTalker(Talker):
+        """A transformer of a world that lists nothing."""
+
+    BlindTalker.register_step(Blind)
+    talker = BlindTalker()
+    run = create_run(talker.render(graph(job("a"), job("b"))))
+    run.journal.write("intent", id="a")
+    run.journal.write("submitted", id="b", state="running", handle={"id": "job-b"})
+    with pytest.raises(UnsupportedError, match="nobody can tell whether"):
+        talker.carry_on(run, wait=True)
+    assert talker.world.submitted == []
+    talker.cancel(run)
+    assert talker.world.cancelled == ["job-b"]
+    assert states(run) == {"a": "unknown", "b": "cancelled"}
 
 
 def test_a_driver_that_ended_is_replaced() -> None:
@@ -211,7 +249,9 @@ def test_cancelling_from_elsewhere() -> None:
     assert not run.secrets.exists()
 
 
-def test_a_driver_that_does_not_end_is_named(monkeypatch: pytest.MonkeyPatch, clock: FakeClock) -> None:
+def test_a_driver_that_does_not_end_is_named(
+    monkeypatch: pytest.MonkeyPatch, clock: FakeClock
+) -> None:
     """Cancelling gives up after a while, and says which process holds the run."""
     talker = Talker()
     run = create_run(talker.render(graph(job("a"))))

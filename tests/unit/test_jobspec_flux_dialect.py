@@ -63,7 +63,9 @@ def test_json_is_read_as_well() -> None:
     """Flux itself writes JSON."""
     data = {
         "version": 1,
-        "resources": [{"type": "slot", "count": 1, "label": "t", "with": [{"type": "core", "count": 1}]}],
+        "resources": [
+            {"type": "slot", "count": 1, "label": "t", "with": [{"type": "core", "count": 1}]}
+        ],
         "tasks": [{"command": ["a", "b c"], "slot": "t", "count": {"total": 1}}],
         "attributes": {"system": {"duration": 0}},
     }
@@ -98,12 +100,18 @@ def test_attributes_are_kept() -> None:
     work = job_of(with_system(more)).work
     assert (work.queue, work.bank, work.project, work.cwd) == ("q", "b", "p", "/x")
     assert (work.output, work.error, work.environment) == ("o", "e", {"A": None})
-    assert set(work.attributes) == {"preemptible-after", "dependencies", "constraints", "shell.options"}
+    assert set(work.attributes) == {
+        "preemptible-after",
+        "dependencies",
+        "constraints",
+        "shell.options",
+    }
     assert work.attributes["shell.options"] == {"mpi": "none"}
 
 
 @pytest.mark.parametrize(
-    "output", ["{stdout: {type: file, path: o, label: true}}", "{stdout: {type: kvs}}", "{limit: 5M}"]
+    "output",
+    ["{stdout: {type: file, path: o, label: true}}", "{stdout: {type: kvs}}", "{limit: 5M}"],
 )
 def test_output_that_is_more_than_a_file_stays_with_flux(output: str) -> None:
     """Only plain files are everybody's; the rest is an option of Flux's shell."""
@@ -119,7 +127,11 @@ def test_output_that_is_more_than_a_file_stays_with_flux(output: str) -> None:
         ("slot: task,", "slot: other,", "tasks[0].slot: no slot is labelled 'other'"),
         ("{per_slot: 1}", "{per_slot: 2}", "at version 1 a slot runs one task"),
         ("{per_slot: 1}", "{total: 3}", "3 tasks are more than the 2 slots"),
-        ("{per_slot: 1}", "{per_resource: {type: core}}", "tasks[0].count.per_resource: unknown key"),
+        (
+            "{per_slot: 1}",
+            "{per_resource: {type: core}}",
+            "tasks[0].count.per_resource: unknown key",
+        ),
         ("[hostname]", "hostname", "write a list of words"),
         ("[hostname]", "[]", "is empty"),
         ("duration: 5", "queue: q", "attributes.system.duration: is missing"),
@@ -127,17 +139,29 @@ def test_output_that_is_more_than_a_file_stays_with_flux(output: str) -> None:
         ("duration: 5", "duration: -1", "-1 is too small"),
         ("{system: {duration: 5}}", "{user: {}}", "attributes.system: is missing"),
         ("{duration: 5}}", "{duration: 5}, other: {}}", "attributes.other: unknown key"),
-        ("count: 2,", "count: {min: 1, max: 2, operator: +},", "ranges of counts are not part of version 1"),
+        (
+            "count: 2,",
+            "count: {min: 1, max: 2, operator: +},",
+            "ranges of counts are not part of version 1",
+        ),
         ("count: 2,", "count: 2-3,", "ranges and sets are not part of version 1"),
         ("count: 2,", "count: 2+,", "ranges and sets are not part of version 1"),
         ("count: 2,", "", "resources[0].count: is missing"),
         ("count: 2,", "count: 2, colour: red,", "resources[0].colour: unknown key"),
         ("label: task, ", "", "resources[0].label: is missing"),
         ("{type: core, count: 3}", "{type: gpu, count: 3}", "a slot has GPUs and no core"),
-        ("{type: core, count: 3}", "{type: core, count: 3}, {type: gpu, count: 0}", "0 is too small"),
+        (
+            "{type: core, count: 3}",
+            "{type: core, count: 3}, {type: gpu, count: 0}",
+            "0 is too small",
+        ),
         ("{type: core, count: 3}", "{type: core, count: 3, with: []}", "a core has nothing inside"),
         ("with: [{type: core, count: 3}]", "exclusive: true", "resources[0].with: is missing"),
-        ("tasks:\n", "tasks:\n- {command: [a], slot: task, count: {per_slot: 1}}\n", "a second task"),
+        (
+            "tasks:\n",
+            "tasks:\n- {command: [a], slot: task, count: {per_slot: 1}}\n",
+            "a second task",
+        ),
         ("resources:\n", f"resources:\n- {SLOT}\n", "a second tree of resources"),
         ("type: slot, count: 2", "type: core, count: 2", "'core' is not one of: node, slot"),
     ],

@@ -46,7 +46,11 @@ def test_cores_gpus_and_tasks_are_counted_apart() -> None:
 
 @pytest.mark.parametrize(
     ("shape", "tasks"),
-    [(Shape(slots=3), 3), (Shape(slots=3, tasks_per_slot=2), 6), (Shape(slots=3, tasks_total=2), 2)],
+    [
+        (Shape(slots=3), 3),
+        (Shape(slots=3, tasks_per_slot=2), 6),
+        (Shape(slots=3, tasks_total=2), 2),
+    ],
 )
 def test_tasks_are_per_slot_or_in_all(shape: Shape, tasks: int) -> None:
     """A total wins over what runs in a slot."""
@@ -95,7 +99,9 @@ def test_positions_do_not_count() -> None:
 
 def test_unknown_needs_are_refused() -> None:
     """A need that no step beside it meets is an error with a suggestion."""
-    assert "no step beside it is named 'prepair'" in (text := refused(job("prepare"), job("b", "prepair")))
+    assert "no step beside it is named 'prepar'" in (
+        text := refused(job("prepare"), job("b", "prepar"))
+    )
     assert "did you mean 'prepare'?" in text
 
 
@@ -199,7 +205,13 @@ def test_long_chains_are_no_trouble() -> None:
 def test_walking_meets_groups_before_their_steps() -> None:
     """Every step is met once."""
     inner = Group(id="g", steps=(job("g/x"), job("g/y")), work=Work(argv=()))
-    assert [step.id for step in graph(job("a"), inner, job("b")).walk()] == ["a", "g", "g/x", "g/y", "b"]
+    assert [step.id for step in graph(job("a"), inner, job("b")).walk()] == [
+        "a",
+        "g",
+        "g/x",
+        "g/y",
+        "b",
+    ]
 
 
 def test_a_step_of_ones_own_has_its_own_kind() -> None:

@@ -57,7 +57,9 @@ def test_every_run_has_an_id_of_its_own() -> None:
 
 def test_the_mark_names_run_and_step() -> None:
     """Whatever is submitted can be found by it."""
-    assert plan_of(STEPS).mark("a/b") == make_mark(RUN_ID, "a/b") == f"milkweed-jobspec:1:{RUN_ID}:a/b"
+    assert (
+        plan_of(STEPS).mark("a/b") == make_mark(RUN_ID, "a/b") == f"milkweed-jobspec:1:{RUN_ID}:a/b"
+    )
 
 
 @pytest.mark.parametrize("content", [b"", b"text\n", b"\xff\x00", "schön".encode()])
@@ -81,10 +83,16 @@ def test_details_hold_what_was_said_and_nothing_else() -> None:
     work = Work(argv=("x",), environment={"A": None}, queue="q", attributes={"user": {"a": 1}})
     found = make_details(Submit(id="a", work=work, local=True))
     assert found["local"] is True
-    assert (found["environment"], found["queue"], found["attributes"]) == ({"A": None}, "q", {"user": {"a": 1}})
+    assert (found["environment"], found["queue"], found["attributes"]) == (
+        {"A": None},
+        "q",
+        {"user": {"a": 1}},
+    )
 
 
-@pytest.mark.parametrize("bad", [None, 5, "", "..", "../../etc", "abc", RUN_ID + "/x", RUN_ID.upper() + "G"])
+@pytest.mark.parametrize(
+    "bad", [None, 5, "", "..", "../../etc", "abc", RUN_ID + "/x", RUN_ID.upper() + "G"]
+)
 def test_ids_that_are_not_ours_are_refused(bad: object) -> None:
     """An id names a folder that is deleted in the end."""
     with pytest.raises(StateCorruptError, match="is not the id of a run"):

@@ -80,7 +80,9 @@ def test_others_cannot_have_prepared_the_folder(home: Path, plan: Plan) -> None:
 def test_runs_are_found_by_the_beginning_of_their_id(plan: Plan) -> None:
     """Enough of the id is enough; too little, or nothing, is told."""
     run = create_run(plan)
-    other = create_run(replace(plan, run_id="f" + run.id[1:] if run.id[0] != "f" else "e" + run.id[1:]))
+    other = create_run(
+        replace(plan, run_id="f" + run.id[1:] if run.id[0] != "f" else "e" + run.id[1:])
+    )
     assert find_run(run.id[:8]).id == run.id
     assert {each.id for each in load_runs()} == {run.id, other.id}
     for name in ("zz", ""):
@@ -183,13 +185,17 @@ def test_a_journal_says_how_all_steps_are(plan: Plan) -> None:
             {"event": "state", "id": "a", "state": "failed", "code": 3, "reason": "r"},
         ],
     )
-    assert progress.entries["a"] == Entry(StepStatus(State.FAILED, 3, "r"), {"id": "7"}, intended=True)
+    assert progress.entries["a"] == Entry(
+        StepStatus(State.FAILED, 3, "r"), {"id": "7"}, intended=True
+    )
     assert progress.entries["b"] == Entry()
     assert (progress.over, progress.exit_code()) == (False, 3)
 
 
 def make_progress(**states: StepStatus) -> Progress:
-    plan = Plan(run_id="", transformer="", actions=tuple(Action(id=name, kind="x") for name in states))
+    plan = Plan(
+        run_id="", transformer="", actions=tuple(Action(id=name, kind="x") for name in states)
+    )
     progress = Progress.of(plan)
     for name, status in states.items():
         facts = {"state": status.state.value, "code": status.code, "reason": status.reason}
@@ -208,7 +214,9 @@ def make_progress(**states: StepStatus) -> Progress:
         ({"a": StepStatus(State.UNKNOWN)}, 1),
     ],
 )
-def test_the_exit_code_is_that_of_the_first_failure(states: dict[str, StepStatus], code: int) -> None:
+def test_the_exit_code_is_that_of_the_first_failure(
+    states: dict[str, StepStatus], code: int
+) -> None:
     """A failed step is never hidden by what comes after it."""
     assert make_progress(**states).exit_code() == code
 
@@ -238,4 +246,7 @@ def test_statuses_in_words() -> None:
 
 def test_variables_are_set_and_taken_away() -> None:
     """Later layers win, and None takes one away."""
-    assert merge_environment({"A": "1", "B": "2"}, {"B": None, "C": "3"}, {"C": "4"}) == {"A": "1", "C": "4"}
+    assert merge_environment({"A": "1", "B": "2"}, {"B": None, "C": "3"}, {"C": "4"}) == {
+        "A": "1",
+        "C": "4",
+    }

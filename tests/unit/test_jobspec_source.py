@@ -72,7 +72,9 @@ def test_a_mistake_is_shown_in_its_line() -> None:
 
 def test_all_mistakes_are_shown_at_once() -> None:
     """One look at the error is enough to mend the file."""
-    text = TASKS.replace("version: 1", "version: 2").replace("resources: small, command: [echo, a]", "command: 5")
+    text = TASKS.replace("version: 1", "version: 2").replace(
+        "resources: small, command: [echo, a]", "command: 5"
+    )
     assert wrong(text).count("job.yaml:") == 3
 
 
@@ -116,7 +118,9 @@ def test_reading_needs_nothing_that_is_not_declared() -> None:
         "import sys; from milkweed.jobspec import parse_jobspec, load_transformer; "
         "load_transformer('local').render(parse_jobspec(sys.stdin.read())); print(*sys.modules)"
     )
-    done = subprocess.run([sys.executable, "-c", code], input=TASKS, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], input=TASKS, capture_output=True, text=True, check=True
+    )
     packages = {name.partition(".")[0] for name in done.stdout.split()}
     assert packages & {"yaml", "monarch", "torch", "pydantic", "typer", "jsonschema"} == set()
 

@@ -119,7 +119,12 @@ def test_batch_auth_and_steps_of_ones_own() -> None:
     )
     *_, hub, vault, key, notify, batch = graph.steps
     assert isinstance(hub, Auth)
-    assert (hub.id, hub.secret, hub.variable, hub.export) == ("auth-hub", "hub", "HUB_TOKEN", "TOKEN")
+    assert (hub.id, hub.secret, hub.variable, hub.export) == (
+        "auth-hub",
+        "hub",
+        "HUB_TOKEN",
+        "TOKEN",
+    )
     assert isinstance(vault, Auth)
     assert vault.command == ("vault", "read")
     assert isinstance(key, Auth)
@@ -132,7 +137,9 @@ def test_batch_auth_and_steps_of_ones_own() -> None:
 
 def test_what_the_place_must_have_is_kept() -> None:
     """`task.resources` are requirements, for transformers to look up or refuse."""
-    text = STEPS.replace("  scripts:", "  resources: {io.archspec: {cpu.target: amd64}}\n  scripts:")
+    text = STEPS.replace(
+        "  scripts:", "  resources: {io.archspec: {cpu.target: amd64}}\n  scripts:"
+    )
     submit = parse_jobspec(text).steps[2]
     assert isinstance(submit, Submit)
     wanted = {"name": "io.archspec", "field": "cpu.target", "value": "amd64"}
@@ -156,7 +163,12 @@ attributes:
     work = graph.steps[2].work if isinstance(graph.steps[2], Submit) else None
     assert work is not None
     assert graph.name == "demo"
-    assert (work.duration_s, work.cwd, work.queue, work.output) == (90.0, "/data", "debug", "out.txt")
+    assert (work.duration_s, work.cwd, work.queue, work.output) == (
+        90.0,
+        "/data",
+        "debug",
+        "out.txt",
+    )
     assert work.environment == {"A": "b", "C": None}
     assert work.attributes == {"user": {"note": "x"}, "shell.options": {"verbose": 1}}
 
@@ -164,7 +176,10 @@ attributes:
 @pytest.mark.parametrize(
     ("lines", "said"),
     [
-        (["{step: write, filename: gone.sh}"], "job.yaml:11:29: task.transform[0].filename: no script is named 'gone.sh'"),
+        (
+            ["{step: write, filename: gone.sh}"],
+            "job.yaml:11:29: task.transform[0].filename: no script is named 'gone.sh'",
+        ),
         (["{step: write}"], "task.transform[0].filename: is missing"),
         (["{filename: job.sh}"], "task.transform[0].step: is missing"),
         (["job.sh"], "task.transform[0]: 'job.sh' is not a mapping"),

@@ -47,7 +47,10 @@ def test_tasks_need_what_they_depend_on() -> None:
     [
         ("{type: node, count: 4}", Shape(nodes=4, slots=4, exclusive=True)),
         ("{type: node}", Shape(nodes=1, slots=1, exclusive=True)),
-        ("{type: node, count: 2, with: [{type: core, count: 4}]}", Shape(nodes=2, slots=2, cores_per_slot=4)),
+        (
+            "{type: node, count: 2, with: [{type: core, count: 4}]}",
+            Shape(nodes=2, slots=2, cores_per_slot=4),
+        ),
         (
             "{type: node, count: 2, with: [{type: cores, count: 4}, {type: gpu, count: 2}]}",
             Shape(nodes=2, slots=2, cores_per_slot=4, gpus_per_slot=2),
@@ -56,7 +59,10 @@ def test_tasks_need_what_they_depend_on() -> None:
             "{type: node, count: 2, with: [{type: slot, count: 3, with: [{type: core, count: 2}]}]}",
             Shape(nodes=2, slots=6, cores_per_slot=2),
         ),
-        ("{type: node, replicas: 4, with: [{type: core, count: 4}]}", Shape(slots=4, cores_per_slot=4)),
+        (
+            "{type: node, replicas: 4, with: [{type: core, count: 4}]}",
+            Shape(slots=4, cores_per_slot=4),
+        ),
         ("{type: slot, replicas: 4, with: [{type: gpu}]}", Shape(slots=4, gpus_per_slot=1)),
         ("{type: core, count: 4}", Shape(cores_per_slot=4)),
         ("{type: gpu, count: 2}", Shape(gpus_per_slot=2)),
@@ -110,7 +116,9 @@ tasks:
 
 def test_groups_hold_tasks() -> None:
     """A task in a group has the group's name before its own, and its resources unless it names others."""
-    text = HEAD + """\
+    text = (
+        HEAD
+        + """\
 groups:
 - name: g
   resources: big
@@ -121,6 +129,7 @@ groups:
 tasks:
 - {name: after, resources: small, command: [z], depends_on: [g]}
 """
+    )
     graph = parse_jobspec(text)
     assert [step.id for step in graph.walk()] == ["after", "g", "g/a", "g/b"]
     assert group(graph, "g").work.duration_s == 7200.0
@@ -137,13 +146,20 @@ def test_a_group_runs_where_a_task_stands_for_it(turned: bool) -> None:
     outer = "- {name: outer, resources: big, tasks: [{group: inner}, {command: [y], depends_on: [inner]}]}\n"
     parts = [inner, outer] if turned else [outer, inner]
     graph = parse_jobspec(HEAD + "groups:\n" + "".join(parts))
-    assert [step.id for step in graph.walk()] == ["outer", "outer/inner", "outer/inner/x", "outer/task-2"]
+    assert [step.id for step in graph.walk()] == [
+        "outer",
+        "outer/inner",
+        "outer/inner/x",
+        "outer/task-2",
+    ]
     assert submit(graph, "outer/task-2").needs == (Need("outer/inner"),)
 
 
 def test_groups_may_be_written_inside_groups() -> None:
     """Nested groups run at the level they are written at."""
-    text = HEAD + """\
+    text = (
+        HEAD
+        + """\
 groups:
 - name: a
   resources: big
@@ -151,6 +167,7 @@ groups:
   groups:
   - {name: b, resources: small, depends_on: [t], tasks: [{name: u, command: [y]}]}
 """
+    )
     graph = parse_jobspec(text)
     assert [step.id for step in graph.walk()] == ["a", "a/t", "a/b", "a/b/u"]
     assert group(graph, "a/b").needs == (Need("a/t"),)
@@ -158,7 +175,9 @@ groups:
 
 def test_a_placed_group_keeps_both_dependencies() -> None:
     """What the task says and what the group says both count, by either name."""
-    text = HEAD + """\
+    text = (
+        HEAD
+        + """\
 groups:
 - {name: g, resources: small, depends_on: [a], tasks: [{command: [x]}]}
 tasks:
@@ -167,6 +186,7 @@ tasks:
 - {name: here, group: g, depends_on: [b]}
 - {name: last, resources: small, command: [x], depends_on: [g]}
 """
+    )
     graph = parse_jobspec(text)
     assert group(graph, "here").needs == (Need("b"), Need("a"))
     assert submit(graph, "last").needs == (Need("here"),)
@@ -174,7 +194,9 @@ tasks:
 
 def test_what_runs_in_place_holds_up_the_rest() -> None:
     """Tasks below a local one wait for its end, and those above do not."""
-    text = HEAD + """\
+    text = (
+        HEAD
+        + """\
 groups:
 - name: g
   resources: big
@@ -184,6 +206,7 @@ groups:
   - {name: work, command: [x]}
   - {name: stop, local: true, command: [halt], depends_on: [work]}
 """
+    )
     graph = parse_jobspec(text)
     assert submit(graph, "g/before").needs == ()
     assert submit(graph, "g/start").local
@@ -193,7 +216,9 @@ groups:
 
 def test_steps_of_a_task_come_before_its_command() -> None:
     """Staging is part of the task: what it depends on comes first, its command last."""
-    text = HEAD + """\
+    text = (
+        HEAD
+        + """\
 tasks:
 - {name: a, resources: small, command: [x]}
 - name: b
@@ -203,6 +228,7 @@ tasks:
   command: [y]
 - {name: c, steps: [{name: stage, path: /more}], depends_on: [b]}
 """
+    )
     graph = parse_jobspec(text)
     first, second, third = (step for step in graph.steps if step.id.startswith("b.step"))
     assert isinstance(first, Stage)
@@ -211,7 +237,12 @@ tasks:
     assert second.needs == (Need("a"), Need("b.step-1"))
     assert isinstance(third, Custom)
     assert (third.step, third.options) == ("warm", {"level": 2})
-    assert submit(graph, "b").needs == (Need("a"), Need("b.step-1"), Need("b.step-2"), Need("b.step-3"))
+    assert submit(graph, "b").needs == (
+        Need("a"),
+        Need("b.step-1"),
+        Need("b.step-2"),
+        Need("b.step-3"),
+    )
     last = graph.steps[-1]
     assert isinstance(last, Stage)
     assert (last.id, last.needs) == ("c", (Need("b"),))
@@ -241,14 +272,16 @@ def test_a_text_is_cut_into_words() -> None:
 )
 def test_no_shell_reads_a_text(command: str) -> None:
     """What only a shell understands is refused rather than passed on as words."""
-    assert "no shell reads this text" in wrong(HEAD + f"tasks: [{{resources: small, command: '{command}'}}]\n")
+    assert "no shell reads this text" in wrong(
+        HEAD + f"tasks: [{{resources: small, command: '{command}'}}]\n"
+    )
 
 
 @pytest.mark.parametrize(
     ("tasks", "said"),
     [
         ("[{command: [x]}]", "tasks[0].resources: is missing"),
-        ("[{resources: smal, command: [x]}]", "did you mean 'small'?"),
+        ("[{resources: smalll, command: [x]}]", "did you mean 'small'?"),
         ("[{resources: small|big, command: [x]}]", "'small|big' leaves a choice"),
         ("[{resources: small}]", "has neither a command nor steps nor a group"),
         ("[{resources: small, command: []}]", "is empty"),
@@ -258,9 +291,15 @@ def test_no_shell_reads_a_text(command: str) -> None:
         ("[{resources: small, command: [x], replicas: 0}]", "0 is too small"),
         ("[{resources: small, command: [x], depends_on: a}]", "'a' is not a list"),
         ("[{resources: small, command: [x], requires: y}]", "no requirements are named 'y'"),
-        ("[{resources: small, command: [x], attributes: {duration: 1 hour}}]", "'1 hour' is not a duration"),
+        (
+            "[{resources: small, command: [x], attributes: {duration: 1 hour}}]",
+            "'1 hour' is not a duration",
+        ),
         ("[{resources: small, command: [x], attributes: {environment: {1A: x}}}]", "1A"),
-        ("[{resources: small, command: [x], attributes: {environment: {A: 5}}}]", "put it in quotes"),
+        (
+            "[{resources: small, command: [x], attributes: {environment: {A: 5}}}]",
+            "put it in quotes",
+        ),
         ("[{name: a b, resources: small, command: [x]}]", "'a b' is no name"),
         ("[{group: g}]", "no group is named 'g'"),
         ("[{steps: [{path: /x}]}]", "name: is missing"),
@@ -284,7 +323,11 @@ def test_wrong_tasks_are_refused(tasks: str, said: str) -> None:
             "[{group: g}, {group: g}]",
             "the group 'g' has its place already",
         ),
-        ("[{name: g, resources: small, tasks: [{group: g}]}]", "[{group: g}]", "the group 'g' contains itself"),
+        (
+            "[{name: g, resources: small, tasks: [{group: g}]}]",
+            "[{group: g}]",
+            "the group 'g' contains itself",
+        ),
         ("[{name: g, resources: small, tasks: [{group: g}]}]", "[]", "named only inside itself"),
         (
             "[{name: g, resources: small, tasks: [{command: [x]}]}]",

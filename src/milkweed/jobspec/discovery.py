@@ -65,7 +65,7 @@ def _load_class(name: str, where: str) -> type[TransformerBase]:
     try:
         module, _, attribute = where.partition(":")
         made: Any = getattr(importlib.import_module(module), attribute)
-    except Exception as error:  # a plugin may fail in any way; its name must be in the report
+    except (Exception, SystemExit) as error:  # a plugin may fail in any way; it is reported
         raise TransformerError(
             f"the transformer {name!r} is broken",
             seen=f"{where}: {type(error).__name__}: {error}",

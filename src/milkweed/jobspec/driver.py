@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from .. import identity
-from ..errors import MilkweedError, StateBusyError, UnreachableError
+from ..errors import MilkweedError, StateBusyError, UnreachableError, UnsupportedError
 from .plan import Action, Plan
 from .progress import (
     CANCELLED,
@@ -121,13 +121,22 @@ class Driver:
                 self._note(step_id, status)
         self.cancel(self._wake.stopped)
 
-    def take_up(self) -> None:
-        """Find what an earlier driver left: what runs, and what it was about to submit."""
+    def take_up(self, *, to_end: bool = False) -> None:
+        """Find what an earlier driver left: what runs, and what it was about to submit.
+
+        What nobody can tell about is an error; `to_end`: it is noted, and the rest is found.
+        """
         for step_id, entry in list(self.progress.entries.items()):
             if entry.status.state.over or not entry.intended:
                 continue
             step = self._make_step(self._actions[step_id])
-            handle = entry.handle if entry.handle is not None else step.find()
+            try:
+                handle = entry.handle if entry.handle is not None else step.find()
+            except UnsupportedError as error:
+                if not to_end:
+                    raise
+                self._note(step_id, StepStatus(State.UNKNOWN, None, error.what))
+                continue
             if handle is not None:
                 self._submitted(step_id, step, handle)
 
@@ -321,7 +330,7 @@ def cancel_run(
     wake = Wake()
     with contextlib.closing(wake), run.hold():
         left = Driver(transformer, run, wake)
-        left.take_up()
+        left.take_up(to_end=True)
         left.cancel("cancelled")
         transformer.finish(run)
         return left.progress

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from .runs import Run
     from .transformer import TransformerBase
 
+__all__ = ["AuthStep", "EmptyStep", "Handle", "PlainStep", "Scene", "StepBase", "WriterStep"]
+
 Handle = Mapping[str, Data]
 """What finds a submitted thing again: plain data."""
 
@@ -133,8 +135,14 @@ class StepBase:
         )
 
     def find(self) -> Handle | None:
-        """What carries the mark, after a crash between intent and record; None: certainly nothing."""
-        return None
+        """What carries the mark, after a crash between intent and record; None: certainly nothing.
+
+        A step that cannot tell is never done a second time.
+        """
+        raise UnsupportedError(
+            f"nobody can tell whether the {self.name!r} step {self.action.id!r} was submitted",
+            hint="look for it by hand, then cancel the run",
+        )
 
     def logs(self, handle: Handle, *, follow: bool) -> Iterator[tuple[str, str]]:
         """What it printed, as pairs of a label and a line."""
@@ -157,7 +165,14 @@ def _check_options(cls: type[StepBase], step: Custom) -> None:
             raise SpecError(f"{key}: unknown key", hint=suggest(key, known))
 
 
-class EmptyStep(StepBase):
+class PlainStep(StepBase):
+    """A step that submits nothing, so that doing it again does no harm."""
+
+    def find(self) -> None:
+        """There is nothing to find."""
+
+
+class EmptyStep(PlainStep):
     """A step that has nothing to do here: it is accepted, and skipped."""
 
     name = "empty"
@@ -170,7 +185,7 @@ class EmptyStep(StepBase):
         """Do nothing."""
 
 
-class WriterStep(StepBase):
+class WriterStep(PlainStep):
     """Write a file of the run."""
 
     name = "write"
@@ -191,7 +206,7 @@ def write_file(path: Path, content: bytes, *, executable: bool) -> None:
     os.replace(beside, path)
 
 
-class AuthStep(StepBase):
+class AuthStep(PlainStep):
     """Get a secret from where it is, and keep it in the run's own folder until the run is over."""
 
     name = "auth"

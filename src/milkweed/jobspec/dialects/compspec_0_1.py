@@ -43,8 +43,8 @@ class _Level:
     """What a task inside gets when it names no resources."""
     groups: Mapping[str, Spot]
     """The groups that may be named here, those of outer levels included."""
-    inside: tuple[str, ...] = ()
-    """The groups around this level."""
+    inside: tuple[int, ...] = ()
+    """The groups around this level, by identity."""
     names: dict[str, str] = field(default_factory=dict[str, str])
     """By which name a step here is known, and its id."""
 
@@ -205,7 +205,7 @@ def _read_placed(keys: Mapping[str, Spot], item: Spot, level: _Level, whole: _Fi
     if group is None:
         keys["group"].refuse(f"no group is named {name!r}", suggest(name, level.groups))
         return []
-    if name in level.inside:
+    if id(group.data) in level.inside:
         keys["group"].refuse(f"the group {name!r} contains itself", "take it out")
         return []
     if id(group.data) in whole.placed:
@@ -232,7 +232,7 @@ def _read_group(spot: Spot, name: str, item: Spot, level: _Level, whole: _File) 
         f"{level.prefix}{own}/",
         work.shape,
         _find_groups(keys.get("groups"), level.groups, whole),
-        (*level.inside, said),
+        (*level.inside, id(spot.data)),
     )
     steps = _read_level(keys.get("tasks"), keys.get("groups"), inner, whole)
     if not steps:

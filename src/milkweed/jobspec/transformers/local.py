@@ -155,7 +155,7 @@ def check_cwd(work: Work) -> None:
         raise SpecError(f"cwd: {work.cwd!r} does not begin with a slash", hint="give a whole path")
 
 
-class StageStep(steps.StepBase):
+class StageStep(steps.PlainStep):
     """Copy a file to where work runs."""
 
     name = "stage"
@@ -341,7 +341,7 @@ def _inherit(found: Mapping[str, Any], groups: Sequence[Group]) -> dict[str, Dat
     return {**said, "environment": environment} if environment else said
 
 
-class JoinStep(steps.StepBase):
+class JoinStep(steps.PlainStep):
     """What is over when all steps inside are; its code is that of the first of them that failed."""
 
     name = "group"
