@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -18,13 +19,14 @@ from ..order import sort_steps
 from ..plan import Action, Plan
 from ..progress import Progress, State, StepStatus, ended
 from ..runs import Run
-from ..steps import Scene
+from ..steps import Handle, Scene
 from ..tail import Show
 from ..transformer import TransformerBase
 from . import local
 from .kubernetes_cluster import (
     Picture,
     check_objects,
+    check_rights,
     delete_job,
     delete_run,
     look,
@@ -35,7 +37,7 @@ from .kubernetes_logs import Follower, Lines, write_output
 from .kubernetes_objects import RUN_LABEL
 from .kubernetes_reading import make_details
 from .kubernetes_settings import Settings, read_settings, resolve
-from .kubernetes_status import GONE, has_begun, judge_job
+from .kubernetes_status import GONE, has_begun
 from .kubernetes_steps import GroupStep, JobStep, LocalStep, files_of
 
 if TYPE_CHECKING:
@@ -45,6 +47,8 @@ CHECKED = 64
 """How many objects the cluster looks at before anything is made."""
 GONE_S = 8.0
 """How long pods that shall end are waited for; the cluster ends them, whether somebody waits or not."""
+LAST_LINES_S = 2.0
+"""How long the last lines of pods that are ended are waited for."""
 SHOW_S, LOOK_S = 0.1, 0.25
 
 
@@ -135,6 +139,7 @@ class Transformer(TransformerBase):
         self.settings = plan.settings
         found = [body for action in plan.actions for body in _objects(action)]
         if found:
+            check_rights(self.api, self.namespace)
             check_objects(self.api, found[:CHECKED])
         return super().run(plan, wait=wait, show=show)
 
@@ -193,8 +198,11 @@ class Transformer(TransformerBase):
         pods: Sequence[Mapping[str, Any]],
     ) -> StepStatus:
         """How one step is. Its end, and what is not in the picture yet, is looked at once more."""
+        step = running.step
+        if not isinstance(step, JobStep):
+            return running.status
         own = pods_of(pods, job) if job is not None else []
-        status = StepStatus(State.PENDING) if job is None else judge_job(job, own)
+        status = StepStatus(State.PENDING) if job is None else step.judge(job, own)
         if job is None or status.state.over:
             try:
                 found = look(self.api, str(running.handle["namespace"]), str(running.handle["job"]))
@@ -203,22 +211,22 @@ class Transformer(TransformerBase):
             if found is None:
                 status, own = ended(1, GONE), []
             else:
-                status, own = judge_job(*found), found[1]
-        self._follow(step_id, running, own)
+                status, own = step.judge(*found), found[1]
+        self._follow(step_id, step, running.handle, own)
         if status.state.over:
             self._settle(step_id, running)
         return status
 
-    def _follow(self, step_id: str, running: Running, pods: Sequence[Mapping[str, Any]]) -> None:
+    def _follow(
+        self, step_id: str, step: JobStep, handle: Handle, pods: Sequence[Mapping[str, Any]]
+    ) -> None:
         """Copy what pods print from their beginning."""
-        step, followers = running.step, self._followers.setdefault(step_id, {})
-        if not isinstance(step, JobStep):
-            return
+        followers = self._followers.setdefault(step_id, {})
         for pod in filter(has_begun, pods):
             name = str(pod["metadata"]["name"])
-            files = step.pod_files(running.handle, pod)
+            files = step.pod_files(handle, pod)
             if name not in followers and files:
-                lines = Lines(self.api, str(running.handle["namespace"]), name)
+                lines = Lines(self.api, str(handle["namespace"]), name)
                 followers[name] = Follower(lines, files, labelled=step.is_labelled)
 
     def _settle(self, step_id: str, running: Running) -> None:
@@ -252,9 +260,10 @@ class Transformer(TransformerBase):
             names.setdefault(str(each.handle["namespace"]), []).append(str(each.handle["job"]))
         for namespace, jobs in names.items():
             wait_gone(self.api, namespace, jobs, GONE_S)
+        until_s = time.monotonic() + LAST_LINES_S
         for step_id in ours:
             for follower in self._followers.pop(step_id, {}).values():
-                follower.finish(1.0)
+                follower.finish(max(0.0, until_s - time.monotonic()))
 
     def finish(self, run: Run) -> None:
         """Leave nothing in the cluster, unless that is wanted; secrets in no case."""

@@ -12,10 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 from ...backends.kubernetes import cluster as seen
-from ...backends.kubernetes.pod_parts import part
+from ...backends.kubernetes.pod_parts import part, told
 from ...errors import BackendError, MilkweedError, SpecError, UnreachableError
 from ...kube.api import Api, ApiError
-from ...kube.resources import CONFIG_MAPS, JOBS, PODS, SECRETS, Resource
+from ...kube.resources import CONFIG_MAPS, EVENTS, JOBS, PODS, SECRETS, Resource
 from ...kube.watch import Watch
 from .kubernetes_objects import MARK_NOTE, QUEUE_LABEL, RUN_LABEL, STEP_LABEL
 
@@ -130,7 +130,9 @@ def ensure_objects(
         for each in objects:
             found = _ensure(api, _fill_in(each, secrets), sleep)
             made.append(found)
-    except (ApiError, SpecError):
+    except UnreachableError:
+        raise  # nobody knows what was made: the next try finds it
+    except BackendError:
         for each in made:
             api.delete(KINDS[each["kind"]], each["metadata"]["namespace"], each["metadata"]["name"])
         raise
@@ -180,8 +182,26 @@ def _own(api: Api, body: Object, job: Object) -> None:
     owner |= {"name": job["metadata"]["name"], "uid": job["metadata"]["uid"]}
     meta = body["metadata"]
     change = {"metadata": {"ownerReferences": [owner]}}
-    with contextlib.suppress(UnreachableError):  # whoever tidies up finds it by its label
+    with contextlib.suppress(BackendError):  # whoever tidies up finds it by its label
         api.patch(KINDS[body["kind"]], meta["namespace"], meta["name"], change)
+
+
+def check_rights(api: Api, namespace: str) -> None:
+    """Whoever makes Jobs must be able to see them, and their pods."""
+    for resource in (JOBS, PODS):
+        api.get(resource, namespace, limit="1")
+
+
+def why_no_pods(api: Api, job: Object) -> str:
+    """What keeps a Job from having pods, such as a quota or a rule for pods; nothing when nobody says."""
+    meta = job["metadata"]
+    try:
+        found = api.get(
+            EVENTS, meta["namespace"], fieldSelector=f"involvedObject.uid={meta['uid']}"
+        )
+    except BackendError:
+        return ""
+    return told(found["items"], "FailedCreate")
 
 
 def check_objects(api: Api, objects: Sequence[Object]) -> None:

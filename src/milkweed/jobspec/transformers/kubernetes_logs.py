@@ -94,7 +94,6 @@ class Follower:
         self._ended.set()
         self._over.set()
         self._lines.end()
-        self._thread.join(1.0)
 
     def _run(self) -> None:
         try:

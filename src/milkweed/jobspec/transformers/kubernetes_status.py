@@ -18,25 +18,23 @@ _CANNOT_START = frozenset({"StartError", "ContainerCannotRun", "RunContainerErro
 _MISSING = ("not found", "no such file")
 
 
-def judge_job(job: Object, pods: Sequence[Object]) -> StepStatus:
-    """How the step of a Job is."""
+def judge_job(job: Object, pods: Sequence[Object], *, holding: bool = False) -> StepStatus:
+    """How the step of a Job is; `holding`: only its first pod works, and the others hold their nodes."""
     status, pods = part(job, "status"), sorted(pods, key=index_of)
-    if condition(status, "Complete").get("status") == "True" or _is_served(job, pods):
+    if condition(status, "Complete").get("status") == "True" or (holding and _is_served(pods)):
         return DONE
     failure = condition(status, "Failed")
     if failure.get("status") == "True":
         return _judge_failure(failure, pods)
     views = [describe_pod(pod, container=CONTAINER) for pod in pods]
     for view in views:
-        if is_hopeless(view):
+        if view.phase == "Pending" and is_hopeless(view):
             return ended(_code(view), view.reason)
     return _judge_going(job, pods, views)
 
 
-def _is_served(job: Object, pods: Sequence[Object]) -> bool:
-    """Whether the one pod has ended well for which the others held their nodes."""
-    if "successPolicy" not in part(job, "spec"):
-        return False
+def _is_served(pods: Sequence[Object]) -> bool:
+    """Whether the one pod has ended well for which the others hold their nodes: older clusters do not see that."""
     return any(index_of(pod) == 0 and _phase(pod) == "Succeeded" for pod in pods)
 
 
@@ -97,6 +95,4 @@ def _judge_going(job: Object, pods: Sequence[Object], views: Sequence[PodView]) 
         reason = f"{begun} of {wanted} pods run; {reason}" if wanted > 1 else reason
     elif part(job, "spec").get("suspend"):
         reason = ADMISSION
-    elif not pods:
-        reason = text(condition(part(job, "status"), "FailureTarget"), "message")
     return StepStatus(State.RUNNING if begun else State.PENDING, None, reason)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -16,7 +17,7 @@ from ..graph import WORKING, Group, Step, Submit
 from ..progress import StepStatus, ended
 from ..steps import Handle, Scene
 from . import local
-from .kubernetes_cluster import delete_job, ensure_objects, look, look_up
+from .kubernetes_cluster import delete_job, ensure_objects, look, look_up, why_no_pods
 from .kubernetes_logs import Lines
 from .kubernetes_objects import MARK_NOTE, name_of
 from .kubernetes_reading import check_group, check_work, log_files, make_details, make_group
@@ -122,7 +123,14 @@ class JobStep(steps.StepBase):
     def poll(self, handle: Handle) -> StepStatus:
         """How its Job is."""
         found = look(self.place.api, str(handle["namespace"]), str(handle["job"]))
-        return ended(1, GONE) if found is None else judge_job(*found)
+        return ended(1, GONE) if found is None else self.judge(*found)
+
+    def judge(self, job: Mapping[str, Any], pods: Sequence[Mapping[str, Any]]) -> StepStatus:
+        """How it is, from its Job and pods."""
+        status = judge_job(job, pods, holding=self.options["pods"] > self.options["tasks"])
+        if pods or status.reason or status.state.over:
+            return status
+        return replace(status, reason=why_no_pods(self.place.api, job))
 
     def cancel(self, handle: Handle) -> None:
         """Delete the Job, and with it whatever belongs to it."""
