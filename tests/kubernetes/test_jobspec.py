@@ -15,7 +15,7 @@ import pytest
 from kubernetes.lab import WORKER, Lab, wait
 from milkweed.errors import SpecError
 from milkweed.jobspec import load_jobspec, load_runs, load_transformer, parse_jobspec
-from milkweed.jobspec.graph import Auth, Graph, Need, Shape, Stage, Submit, Work, Write
+from milkweed.jobspec.graph import Auth, Graph, Group, Need, Shape, Stage, Submit, Work, Write
 from milkweed.jobspec.progress import State
 from milkweed.jobspec.runs import Run, create_run
 from milkweed.jobspec.transformer import TransformerBase
@@ -240,6 +240,36 @@ def test_several_tasks_in_a_pod(place: Place) -> None:
     assert run.progress().exit_code() in {1, 3}  # of whichever pod ended first
     expected = [(f"many.{rank}", f"{rank}/4 on {rank // 2}/2") for rank in range(4)]
     assert set(place.lines(run)) <= set(expected)
+
+
+def test_a_group_is_one_pod(place: Place) -> None:
+    """Its steps keep their order in it, groups inside groups too, and its code is that of the first that failed."""
+    say = "echo $WHO on $(hostname)"
+    inner = Group(
+        id="g/in",
+        needs=(Need("g/a"),),
+        work=Work(argv=(), environment={"WHO": "inner"}),
+        steps=(
+            work("g/in/x", "sh", "-c", say),
+            work("g/in/y", "sh", "-c", "exit 4", needs=("g/in/x",)),
+        ),
+    )
+    group = Group(
+        id="g",
+        work=Work(argv=(), shape=Shape(slots=2), environment={"WHO": "outer"}, duration_s=60.0),
+        steps=(
+            work("g/a", "sh", "-c", say, replicas=2),
+            inner,
+            work("g/never", "echo", "never", needs=("g/in",)),
+        ),
+    )
+    run = place.run(graph(group, work("after", "true", needs=("g",))))
+    assert run.progress().exit_code() == 4
+    assert states(run) == {"g": "failed", "after": "skipped"}
+    lines = place.lines(run)
+    assert [label for label, _ in lines] == ["g/a/1", "g/a/2", "g/in/x"]
+    assert len({text.split(" on ")[1] for _, text in lines}) == 1
+    assert [text.split(" on ")[0] for _, text in lines] == ["outer", "outer", "inner"]
 
 
 def test_secrets(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:

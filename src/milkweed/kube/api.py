@@ -38,6 +38,7 @@ SILENCE_S = 90.0
 MANAGER = "milkweed"
 """Who says what an object should be, for server-side apply."""
 MAX_IDLE = 8
+CHUNK_BYTES = 64 * 1024
 BUSY_TRIES = 4
 BUSY_PAUSE_S = 5.0
 Object = Mapping[str, Any]
@@ -352,9 +353,15 @@ class Stream:
             yield event
 
     def lines(self) -> Iterator[bytes]:
-        """Every line as it is, where it is no watch; the last may have no end."""
-        while line := self._guard(self._response.readline):
-            yield line
+        """Every line as it is, where it is no watch; the last may have no end. A broken end is an error."""
+        rest = b""
+        while data := self._guard(lambda: self._response.read1(CHUNK_BYTES)):
+            *whole, rest = (rest + data).split(b"\n")
+            yield from (line + b"\n" for line in whole)
+        if self._response.length:
+            raise self._explain(http.client.IncompleteRead(rest, self._response.length))
+        if rest:
+            yield rest
 
     def read(self) -> bytes:
         """All of it, where it is an answer and no stream."""

@@ -79,7 +79,7 @@ class Follower:
         self._open: dict[str, int] = {}
         self._ended = threading.Event()
         self._over = threading.Event()
-        self._pause = pause or self._over.wait
+        self._pause = pause or self._rest
         self._thread = threading.Thread(target=self._run, name="milkweed-log", daemon=True)
         self._thread.start()
 
@@ -107,6 +107,10 @@ class Follower:
         finally:
             for fd in self._open.values():
                 os.close(fd)
+
+    def _rest(self, pause_s: float) -> None:
+        """Wait before the next try; not for an end that is told meanwhile."""
+        (self._over if self._ended.is_set() else self._ended).wait(pause_s)
 
     def _copy(self, *, follow: bool) -> bool:
         """Whether there is nothing more to be had by asking again."""
