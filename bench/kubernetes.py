@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import os
 import re
 import shutil
@@ -25,6 +24,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kubernetes_lab import Cluster, ReadyClock, why_no_peer
+from sides import Found, Result, finish, run_lab, start, tell_missed
 from startup import OURS, PEER, count, median, print_row
 
 HERE = Path(__file__).resolve()
@@ -45,9 +45,6 @@ STAGES = {
     "running": "last pod runs",
 }
 MOMENTS = ("asked at", "made", "placed", "running", "ready", "stated", "replied")
-
-Result = dict[str, float]
-Found = dict[str, list[Result]]
 
 
 class Asked(NamedTuple):
@@ -72,17 +69,7 @@ def main() -> int:
         return 0
     if os.environ.get(INSIDE):
         return measure(options)
-    return run_lab(sys.argv[1:])
-
-
-def run_lab(argv: Sequence[str]) -> int:
-    """Measure in a cluster of its own."""
-    lab = subprocess.Popen([str(WITH), "2", "--", sys.executable, str(HERE), *argv])
-    try:
-        return lab.wait()
-    except KeyboardInterrupt:
-        lab.wait()  # it takes its cluster down
-        raise
+    return run_lab([str(WITH), "2", "--", sys.executable, str(HERE), *sys.argv[1:]])
 
 
 def measure(options: argparse.Namespace) -> int:
@@ -103,9 +90,7 @@ def measure(options: argparse.Namespace) -> int:
             missed += bench.compare_queries(PENDING, options.wait)
         if "watch" in rows:
             missed += bench.compare_watch(options.pods)
-    for what in missed:
-        print(f"missed: {what}", flush=True)
-    return int(bool(missed))
+    return tell_missed(missed)
 
 
 class Bench:
@@ -132,17 +117,8 @@ class Bench:
     ) -> subprocess.Popen[str]:
         """Start a program; what it says to a person is in a file."""
         login = self._cluster.peer_env() if who == PEER else {}
-        with (folder / "err").open("w") as err:
-            return subprocess.Popen(
-                [sys.executable, str(PROGRAMS), who, what, str(number)],
-                cwd=folder,
-                env={**self._cluster.env(), **login, "MILKWEED_HOME": str(folder / "home"), **env},
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=err,
-                text=True,
-                start_new_session=True,
-            )
+        own = {**self._cluster.env(), **login, "MILKWEED_HOME": str(folder / "home"), **env}
+        return start(PROGRAMS, who, what, str(number), folder=folder, env=own, err=folder / "err")
 
     def _alternate(self, repeat: int, run: str, *args: int) -> Found:
         """Run all sides in turn, the first one changing from round to round."""
@@ -184,7 +160,7 @@ class Bench:
     def run_start(self, who: str, hosts: int) -> Result:
         """A program that gets hosts and uses them, and ends them."""
         with self._folder() as folder, ReadyClock(self._cluster, hosts) as ready:
-            result = finish(self._start(who, "start", hosts, folder), folder / "err")
+            result = finish(self._start(who, "start", hosts, folder), folder / "err", TIMEOUT_S)
             result["after"] = result["replied"] - ready.moments["ready"]
             result["running"] = result["replied"] - ready.moments["running"]
             moments = {**result, **ready.moments}  # those of the pods win
@@ -244,7 +220,7 @@ class Bench:
             assert program.stdout is not None
             if any(line.startswith("READY") for line in program.stdout):
                 self._cluster.change_fakes(pods)
-            result = finish(program, folder / "err")
+            result = finish(program, folder / "err", TIMEOUT_S)
             note(who, pods, result)
             return result
         finally:
@@ -255,20 +231,6 @@ def find_waiting(asked: Sequence[Asked]) -> list[Asked]:
     """The requests after the last one that changed something."""
     changed_s = max((each.at_s for each in asked if each.method != "GET"), default=0.0)
     return [each for each in asked if each.at_s > changed_s]
-
-
-def finish(program: subprocess.Popen[str], err: Path) -> Result:
-    """The result of a program."""
-    try:
-        out, _ = program.communicate(timeout=TIMEOUT_S)
-    except subprocess.TimeoutExpired:
-        program.kill()
-        out, _ = program.communicate()
-    for line in out.splitlines():
-        if line.startswith("RESULT "):
-            return json.loads(line.removeprefix("RESULT "))
-    said = err.read_text(errors="replace")[-4000:]
-    raise SystemExit(f"{program.args} failed with {program.returncode}:\n{out}\n{said}")
 
 
 def note(who: str, number: int, result: Result, *words: str) -> None:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import importlib.util
-import json
 import os
 import random
 import re
@@ -26,6 +25,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
+import sides
+from sides import Found, Result, run_lab, tell_missed
 from startup import OURS, PEER, count, median, print_row
 
 HERE = Path(__file__).resolve()
@@ -47,9 +48,6 @@ QUERIES = ("squeue", "sinfo", "scontrol", "sacct")
 WRAPPED = (*QUERIES, "sbatch")
 ALONE_S, TOGETHER_S, LATE_S, HOUR_S = 60.0, 90.0, 45.0, 3600.0
 JOBS = 100
-
-Result = dict[str, float]
-Found = dict[str, list[Result]]
 
 
 class Asked(NamedTuple):
@@ -79,24 +77,19 @@ def main() -> int:
     print(f"| what | {PEER} takes | {OURS} | {PEER} |\n|---|---|---|---|", flush=True)
     codes: list[int] = []
     for hosts in sizes:
-        codes.append(run_lab(hosts, options.repeat, options.only))
+        codes.append(measure_apart(hosts, options.repeat, options.only))
         if codes[-1] == EXIT_MISSING:
             return 0
     return next(filter(None, codes), 0)
 
 
-def run_lab(hosts: int, repeat: int | None, only: str | None) -> int:
+def measure_apart(hosts: int, repeat: int | None, only: str | None) -> int:
     """Measure on the login node of a cluster of its own; its nodes may be slow, and are not lost for that."""
     env = {**os.environ, "VER": "24", "SLURMD_TIMEOUT": "60", "MESSAGE_TIMEOUT": "20"}
     argv = [str(WITH), str(max(4, hosts)), "--", sys.executable, str(HERE), "--hosts", str(hosts)]
     argv += ["--repeat", str(repeat)] if repeat else []
     argv += ["--only", only] if only else []
-    lab = subprocess.Popen(argv, env=env)
-    try:
-        return lab.wait()
-    except KeyboardInterrupt:
-        lab.wait()  # it takes its cluster down
-        raise
+    return run_lab(argv, env)
 
 
 # Inside: on the login node
@@ -117,9 +110,7 @@ def measure(sizes: Sequence[int], repeat: int | None, rows: Sequence[str]) -> in
             missed += compare_queries()
         if hosts < LARGE and "cancelled" in rows:
             compare_cancelled(hosts)
-    for what in missed:
-        print(f"missed: {what}", flush=True)
-    return int(bool(missed))
+    return tell_missed(missed)
 
 
 def prepare() -> None:
@@ -158,32 +149,15 @@ def environment(folder: Path) -> dict[str, str]:
 
 
 def start(who: str, what: str, number: int, folder: Path, **env: str) -> subprocess.Popen[str]:
-    """Start a program; what it says to a person is in a file."""
-    with (folder / f"{what}.err").open("w") as err:
-        return subprocess.Popen(
-            [sys.executable, str(PROGRAMS), who, what, str(number)],
-            cwd=folder,
-            env={**environment(folder), **env},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=err,
-            text=True,
-            start_new_session=True,
-        )
+    """Start a program of one side."""
+    own = {**environment(folder), **env}
+    err = folder / f"{what}.err"
+    return sides.start(PROGRAMS, who, what, str(number), folder=folder, env=own, err=err)
 
 
 def finish(program: subprocess.Popen[str], err: Path) -> Result:
     """The result of a program."""
-    try:
-        out, _ = program.communicate(timeout=TIMEOUT_S)
-    except subprocess.TimeoutExpired:
-        program.kill()
-        out, _ = program.communicate()
-    for line in out.splitlines():
-        if line.startswith("RESULT "):
-            return json.loads(line.removeprefix("RESULT "))
-    said = err.read_text(errors="replace")[-4000:]
-    raise SystemExit(f"{program.args} failed with {program.returncode}:\n{out}\n{said}")
+    return sides.finish(program, err, TIMEOUT_S)
 
 
 def ask(*argv: str) -> str:

@@ -9,7 +9,6 @@ an actor on every host, call it, wait for all replies.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shutil
 import signal
@@ -19,6 +18,8 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+
+from sides import read_result
 
 OURS, PEER = "milkweed", "monarch.job"
 PROGRAMS = Path(__file__).parent / "programs" / "startup.py"
@@ -39,9 +40,8 @@ def run(who: str, what: str, hosts: int, folder: Path) -> dict[str, float]:
         start_new_session=True,
     )
     out, err = program.communicate(timeout=TIMEOUT_S)
-    for line in out.splitlines():
-        if line.startswith("RESULT "):
-            return json.loads(line.removeprefix("RESULT "))
+    if (result := read_result(out)) is not None:
+        return result
     raise SystemExit(f"{who} {what} {hosts} failed with {program.returncode}:\n{out}\n{err}")
 
 

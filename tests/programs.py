@@ -12,6 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 TIMEOUT_S = 90
+LABS = Path(os.environ.get("MILKWEED_LAB", Path.home() / ".cache" / "milkweed-lab"))
+"""Where `make labs` has put what tests need."""
 PREAMBLE = """
 import os, sys, time
 from milkweed.job import *

@@ -258,17 +258,18 @@ def _check_together(found: Mapping[str, Any]) -> Iterable[SpecError]:
                 f"compute.gpu_type: {value!r}, but node_selector says {found['node_selector'][key]!r}",
                 hint=f"give one value for {key}",
             )
-    yield from _check_paths([*found["volumes"], *found["secrets"]])
+    yield from _check_paths({name: found[name] for name in ("volumes", "secrets")})
 
 
-def _check_paths(mounts: Iterable[Mount]) -> Iterable[SpecError]:
+def _check_paths(mounts: Mapping[str, Iterable[Mount]]) -> Iterable[SpecError]:
     seen = {"/dev/shm": "shared memory"}  # noqa: S108  where POSIX has it
-    for mount in mounts:
-        if mount.path is not None and mount.path.rstrip("/") in seen:
+    for field, mount in ((field, mount) for field, each in mounts.items() for mount in each):
+        if mount.path is None:
+            continue
+        place = mount.path.rstrip("/")
+        if place in seen:
             yield SpecError(
-                f"compute.volumes: {mount.name!r} and {seen[mount.path.rstrip('/')]!r} are both "
-                f"seen in {mount.path}",
+                f"compute.{field}: {mount.name!r} and {seen[place]!r} are both seen in {mount.path}",
                 hint="give each a folder of its own",
             )
-        if mount.path is not None:
-            seen[mount.path.rstrip("/")] = mount.name
+        seen[place] = mount.name

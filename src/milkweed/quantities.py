@@ -79,12 +79,6 @@ def _factor(unit: str) -> Fraction:
     return Fraction(_BINARY[unit]) if unit in _BINARY else _DECIMAL[unit]
 
 
-def compare_quantities(first: Amount, second: Amount) -> int:
-    """Less than zero, zero or more: whether the first amount is smaller, the same or larger."""
-    ours, theirs = parse_quantity(first, field="quantity"), parse_quantity(second, field="quantity")
-    return (ours > theirs) - (ours < theirs)
-
-
 def render_quantity(amount: Fraction | int, *, binary: bool = False) -> str:
     """Write an amount as Kubernetes does: a whole number, with the largest unit that leaves it whole.
 

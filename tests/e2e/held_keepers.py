@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from milkweed import control, pki
-from milkweed.backends.kubernetes.credentials import pack
+from milkweed.backends.packing import pack_worker
 from milkweed.worker import wire
 from unit.keepers import free_ports
 
@@ -51,7 +51,7 @@ class HeldKeeper:
         self.home = self.folder / "home"
         self.home.mkdir()
         self.port = free_ports(4)[0] - 1
-        (self.folder / "worker.zip").write_bytes(pack())
+        (self.folder / "worker.zip").write_bytes(pack_worker())
         self._save_part(held, dict(env or {}))
         self.process = self._start(python, path)
 

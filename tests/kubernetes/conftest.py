@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from clusters import mark_all
 from kubernetes.lab import Lab, why_missing
-from kubernetes.operators import Operating, install, make_login
+from kubernetes.operators import Meshes, Operating, install, make_login
 from programs import Client
 
 HERE = Path(__file__).parent
@@ -19,12 +20,7 @@ HERE = Path(__file__).parent
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark every test of this folder; without a cluster they are skipped."""
-    missing = why_missing()
-    for item in items:
-        if HERE in item.path.parents:
-            item.add_marker(pytest.mark.kubernetes)
-            if missing:
-                item.add_marker(pytest.mark.skip(reason=missing))
+    mark_all(items, HERE, "kubernetes", why_missing())
 
 
 @pytest.fixture(scope="session")
@@ -79,6 +75,18 @@ def outside_client(lab: Lab, folder: Path, home: Path) -> Client:
     made = OutsideClient(folder, home)
     made.lab = lab
     return made
+
+
+@pytest.fixture(scope="module")
+def installed(lab: Lab) -> None:
+    """The definition and all rights."""
+    install(lab)
+
+
+@pytest.fixture
+def meshes(lab: Lab, namespace: str, installed: None) -> Meshes:
+    """Meshes of this test's namespace."""
+    return Meshes(lab, namespace)
 
 
 @pytest.fixture(scope="session")

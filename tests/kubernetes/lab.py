@@ -17,11 +17,12 @@ import datetime as dt
 import itertools
 import json
 import os
-import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from clusters import Done, Nodes, run, wait
 
 SCRIPTS = Path(__file__).parents[1] / "labs" / "kubernetes"
 COMMAND_TIMEOUT_S = 60
@@ -31,7 +32,6 @@ WORKER, CLIENT = "localhost/milkweed:test", "localhost/milkweed-client:test"
 API_SERVER = "kube-apiserver"
 ALWAYS_THERE = {"configmap/kube-root-ca.crt", "serviceaccount/default"}
 _NUMBERS = itertools.count(1)
-Done = subprocess.CompletedProcess[str]
 
 
 def why_missing() -> str:
@@ -42,19 +42,17 @@ def why_missing() -> str:
     return missing or "needs tests/labs/kubernetes/with.sh -- python -m pytest tests/kubernetes"
 
 
-class Lab:
+class Lab(Nodes):
     """A real Kubernetes; node `i` counts from 1. What was broken is remembered, for `heal`."""
 
     def __init__(self) -> None:
+        super().__init__(_script)
         self.kubeconfig = os.environ["KUBECONFIG"]
         self.run_folder = Path(self.kubeconfig).parent
         self.log_folder = self.run_folder / "log"
         self.nodes = [f"n{i}" for i in range(1, int(os.environ["MILKWEED_KUBERNETES_LAB"]) + 1)]
-        self._down: set[int] = set()
-        self._cut: set[int] = set()
         self._frozen: set[str] = set()
         self._stopped: set[str] = set()
-        self._unsettled = False
         self._booted: dict[int, int] = {}
         self._kinds = ""
 
@@ -75,10 +73,6 @@ class Lab:
     def outside(self, *argv: str) -> list[str]:
         """The command that runs a program which reaches nothing but the API server."""
         return [str(SCRIPTS / "place.sh"), "outside", *argv]
-
-    def on_node(self, i: int, *argv: str, check: bool = True) -> Done:
-        """Run a command on a node, which must be up."""
-        return _script("node.sh", "exec", str(i), *argv, check=check)
 
     # Namespaces, and what is in them
 
@@ -138,16 +132,10 @@ class Lab:
     # Pods
 
     def run_pod(
-        self,
-        namespace: str,
-        name: str,
-        *argv: str,
-        image: str = PYTHON,
-        spec: Mapping[str, Any] | None = None,
-        container: Mapping[str, Any] | None = None,
+        self, namespace: str, name: str, *argv: str, image: str = PYTHON, **more: Mapping[str, Any]
     ) -> str:
-        """Start a pod and wait until it runs; its address. `spec` and `container` are added to it."""
-        self.start_pod(namespace, name, *argv, image=image, spec=spec, container=container)
+        """Start a pod, as `start_pod` does, and wait until it runs; its address."""
+        self.start_pod(namespace, name, *argv, image=image, **more)
         self.wait_phase(namespace, name, "Running")
         return self.get("pod", "-n", namespace, name)["status"]["podIP"]
 
@@ -160,7 +148,7 @@ class Lab:
         spec: Mapping[str, Any] | None = None,
         container: Mapping[str, Any] | None = None,
     ) -> None:
-        """Start a pod that is not started again when it ends."""
+        """Start a pod that is not started again when it ends; `spec` and `container` are added to it."""
         main = {"name": "main", "image": image, "imagePullPolicy": "Never", "command": list(argv)}
         pod = {
             "apiVersion": "v1",
@@ -199,41 +187,10 @@ class Lab:
 
     # Faults of nodes
 
-    def kill_node(self, i: int) -> None:
-        """End every process on a node, its pods too: its peers see their connections close."""
-        self._fault("kill", i)
-        self._down.add(i)
-
-    def poweroff_node(self, i: int) -> None:
-        """Cut the cable of a node, then end its processes: its peers see silence."""
-        self._fault("poweroff", i)
-        self._down.add(i)
-        self._cut.add(i)
-
-    def cut_node(self, i: int) -> None:
-        """Cut the cable of a node; its pods go on."""
-        self._fault("cut", i)
-        self._cut.add(i)
-
-    def mend_node(self, i: int) -> None:
-        """Heal the cable of a node."""
-        self._fault("mend", i)
-        self._cut.discard(i)
-
     def start_node(self, i: int) -> None:
         """Boot a node that was killed or powered off; its cable is healed too."""
-        wait(lambda: not self._is_running(i), 10, f"n{i} has not ended")
-        self._fault("start", i)
+        super().start_node(i)
         self._booted[i] = int(time.time())
-        self._down.discard(i)
-        self._cut.discard(i)
-
-    def _fault(self, command: str, i: int) -> None:
-        self._unsettled = True
-        _script("node.sh", command, str(i))
-
-    def _is_running(self, i: int) -> bool:
-        return _script("node.sh", "pid", str(i), check=False).returncode == 0
 
     def node_states(self) -> dict[str, str]:
         """Whether the nodes are ready: `True`, `False`, or `Unknown` for one that is silent."""
@@ -288,10 +245,7 @@ class Lab:
             self.thaw_api(program)
         for program in sorted(self._stopped):
             self.start_api(program)
-        for i in sorted(self._cut - self._down):
-            self.mend_node(i)
-        for i in sorted(self._down):
-            self.start_node(i)
+        self._heal_nodes()
         if self._unsettled:
             start_s = time.time()
             wait(lambda: self._is_whole(start_s), SETTLE_TIMEOUT_S, "not healed", self.node_states)
@@ -319,16 +273,7 @@ def _ready(node: Any) -> tuple[str, float]:
 
 
 def _run(argv: Sequence[str], *, check: bool, text: str = "") -> Done:
-    done = subprocess.run(
-        argv,
-        check=False,
-        input=text,
-        capture_output=True,
-        text=True,
-        timeout=COMMAND_TIMEOUT_S,
-    )
-    assert not check or done.returncode == 0, f"{argv}: exit {done.returncode}\n{done.stderr}"
-    return done
+    return run(argv, check=check, timeout_s=COMMAND_TIMEOUT_S, text=text)
 
 
 def _script(name: str, *args: str, check: bool = True) -> Done:
@@ -336,18 +281,3 @@ def _script(name: str, *args: str, check: bool = True) -> Done:
     pid = os.environ["MILKWEED_KUBERNETES_LAB_PID"]
     there = ("nsenter", "-t", pid, "-m", "-u", "-n", "-w", "--", str(SCRIPTS / name))
     return _run((*there, *args), check=check)
-
-
-def wait(
-    true: Callable[[], bool],
-    timeout_s: float,
-    what: str,
-    seen: Callable[[], object] | None = None,
-) -> None:
-    """Wait for something that must become true."""
-    deadline_s = time.monotonic() + timeout_s
-    while not true():
-        assert time.monotonic() < deadline_s, (
-            f"after {timeout_s} s: {what}: {seen() if seen else ''}"
-        )
-        time.sleep(0.1)

@@ -64,7 +64,8 @@ def test_a_laptop_that_reaches_nothing_but_the_api_server(
         trainers = state.w.spawn_procs(per_host={{"gpus": 2}}).spawn("t", Probe)
         print("pids", len(values(trainers.pid.call().get())))
         trainers.say.call("hello").get()
-        print("pods", sorted(set(values(trainers.variable.call("HOSTNAME").get()))))
+        # In one piece: what actors say comes between others.
+        print("pods " + str(sorted(set(values(trainers.variable.call("HOSTNAME").get())))))
         job.kill()
     """)
     assert "pids 4" in out

@@ -132,7 +132,7 @@ def test_logs_are_text(lab: Lab, api: Api, namespace: str) -> None:
     path = PODS.path(namespace, "p", "log")
     assert (api.text(path), api.text(path, tailLines="1")) == ("one\ntwo\n", "two\n")
     with pytest.raises(ApiError, match="not found"):
-        api.text(PODS.path(namespace, "q", "log"))
+        api.read(PODS.path(namespace, "q", "log"))
 
 
 # Who asks

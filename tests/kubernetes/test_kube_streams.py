@@ -18,7 +18,7 @@ from kubernetes.lab import BUSYBOX, Lab, wait
 from milkweed.errors import UnreachableError
 from milkweed.kube.api import Api, ApiError
 from milkweed.kube.config import load_config
-from milkweed.kube.forward import Forward, dial
+from milkweed.kube.forward import Forward, Patience, dial
 from milkweed.kube.resources import CONFIG_MAPS, NODES, PODS
 from milkweed.kube.watch import Watch
 
@@ -243,13 +243,10 @@ def test_a_pod_that_ends_closes_its_connections(
         assert peer.recv(1) == b""
 
 
-def test_pings_are_answered(
-    api: Api, namespace: str, echo: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pings_are_answered(api: Api, namespace: str, echo: str) -> None:
     """A quiet connection stays open much longer than its patience, since the cluster answers pings."""
-    monkeypatch.setattr("milkweed.kube.forward.PING_S", 0.2)
-    monkeypatch.setattr("milkweed.kube.forward.PATIENCE_S", 1.0)
-    with dial(api, namespace, echo, 7000) as peer:
+    brief = Patience(ping_s=0.2, answer_s=1.0)
+    with dial(api, namespace, echo, 7000, patience=brief) as peer:
         time.sleep(3)
         assert exchange(peer, b"still here") == b"still here"
 

@@ -11,22 +11,10 @@ from typing import Any
 import pytest
 
 from kubernetes.lab import BUSYBOX, Lab, wait
-from kubernetes.operators import Meshes, Operating, ended, install, make_login
+from kubernetes.operators import Meshes, Operating, ended, make_login
 from milkweed.operator.objects import HASH, PASSED_ON, make_service, make_stateful_set
 
 Start = Callable[..., Operating]
-
-
-@pytest.fixture(scope="module")
-def installed(lab: Lab) -> None:
-    """The definition and all rights."""
-    install(lab)
-
-
-@pytest.fixture
-def meshes(lab: Lab, namespace: str, installed: None) -> Meshes:
-    """Meshes of this test's namespace."""
-    return Meshes(lab, namespace)
 
 
 @pytest.fixture

@@ -10,23 +10,10 @@ import pytest
 
 from kubernetes.lab import CLIENT, Lab, wait
 from kubernetes.operator_endpoint import Provisioning, make_token, provisioning
-from kubernetes.operators import HOME, Meshes, install, render_manifests
+from kubernetes.operators import HOME, Meshes, render_manifests
 from milkweed.errors import AccessError
 from milkweed.kube.asking import delete_mesh, look_up_mesh, request_mesh
 from milkweed.operator.install import Install, make_install
-
-
-@pytest.fixture(scope="module")
-def installed(lab: Lab) -> None:
-    """The definition and all rights."""
-    install(lab)
-
-
-@pytest.fixture
-def meshes(lab: Lab, namespace: str, installed: None) -> Meshes:
-    """Meshes of this test's namespace."""
-    return Meshes(lab, namespace)
-
 
 # In the cluster
 

@@ -8,22 +8,9 @@ from pathlib import Path
 import pytest
 
 from kubernetes.lab import BUSYBOX, Done, Lab
-from kubernetes.operators import HOME, SLEEP, Meshes, install, make_login
+from kubernetes.operators import HOME, SLEEP, Meshes, make_login
 from milkweed.operator.install import Install, make_install
 from milkweed.operator.yaml import render_yaml
-
-
-@pytest.fixture(scope="module")
-def installed(lab: Lab) -> None:
-    """The definition and all rights."""
-    install(lab)
-
-
-@pytest.fixture
-def meshes(lab: Lab, namespace: str, installed: None) -> Meshes:
-    """Meshes of this test's namespace."""
-    return Meshes(lab, namespace)
-
 
 # The operator, and the endpoint
 

@@ -19,18 +19,6 @@ from milkweed.operator.objects import make_service, make_stateful_set
 from milkweed.operator.yaml import render_yaml
 
 
-@pytest.fixture(scope="module")
-def installed(lab: Lab) -> None:
-    """The definition and all rights."""
-    install(lab)
-
-
-@pytest.fixture
-def meshes(lab: Lab, namespace: str, installed: None) -> Meshes:
-    """Meshes of this test's namespace."""
-    return Meshes(lab, namespace)
-
-
 @pytest.fixture
 def operator(lab: Lab, meshes: Meshes, tmp_path: Path) -> Iterator[Operating]:
     """One operator that acts."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import time
 
-from kubernetes.lab import WORKER, Lab, wait
+import pytest
+
+from kubernetes.lab import BUSYBOX, PYTHON, WORKER, Lab, wait
 from kubernetes.operators import Meshes, Operating
 from kubernetes.test_job import IMPORTS, USE, simple
 from programs import Client, finish, read_number
@@ -157,46 +159,35 @@ def refused(client: Client, lab: Lab, namespace: str, image: str, **resources: s
     return out
 
 
-def test_an_image_that_is_not_there(
-    client: Client, lab: Lab, namespace: str, operating: Operating
+REFUSED = {
+    "an image that is not there": (
+        {"image": "localhost/nobody:1"},
+        ["localhost/nobody:1", "its image cannot be pulled"],
+    ),
+    "an image without Python": (
+        {"image": BUSYBOX},
+        ["exit code 127", "this image has no Python"],
+    ),
+    "an image without the engine": (
+        {"image": PYTHON},
+        ["the engine cannot be imported", "pip install torchmonarch"],
+    ),
+    "more than any node has": (
+        {"image": WORKER, "cpu": "1000"},
+        ["Insufficient cpu", "DeadlineError"],
+    ),
+    "too little memory": ({"image": WORKER, "memory": "20Mi"}, ["OOMKilled"]),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_cannot_start_is_told(
+    client: Client, lab: Lab, namespace: str, operating: Operating, what: str
 ) -> None:
-    """Told with the image's name, and not waited for until the end of time."""
-    out = refused(client, lab, namespace, "localhost/nobody:1")
-    assert "localhost/nobody:1" in out
-    assert "its image cannot be pulled" in out
-
-
-def test_an_image_without_python(
-    client: Client, lab: Lab, namespace: str, operating: Operating
-) -> None:
-    """Its own last words are told."""
-    out = refused(client, lab, namespace, "localhost/busybox:1")
-    assert "exit code 127" in out
-    assert "this image has no Python" in out
-
-
-def test_an_image_without_the_engine(
-    client: Client, lab: Lab, namespace: str, operating: Operating
-) -> None:
-    """The host says what is missing, and what to do."""
-    out = refused(client, lab, namespace, "localhost/python:3.11")
-    assert "the engine cannot be imported" in out
-    assert "pip install torchmonarch" in out
-
-
-def test_more_than_any_node_has(
-    client: Client, lab: Lab, namespace: str, operating: Operating
-) -> None:
-    """The scheduler's own words, at the deadline that was given."""
-    out = refused(client, lab, namespace, WORKER, cpu="1000")
-    assert "Insufficient cpu" in out
-    assert "DeadlineError" in out
-
-
-def test_too_little_memory(client: Client, lab: Lab, namespace: str, operating: Operating) -> None:
-    """A container that is killed for its memory is told as that."""
-    out = refused(client, lab, namespace, WORKER, memory="20Mi")
-    assert "OOMKilled" in out
+    """With the words of who knows: the node, the image itself, the host, or the scheduler at the deadline."""
+    asked, told = REFUSED[what]
+    out = refused(client, lab, namespace, **asked)
+    assert [words for words in told if words not in out] == []
 
 
 def test_a_cluster_without_the_operators_definition(client: Client, lab: Lab) -> None:

@@ -32,3 +32,36 @@ end_namespaces() { # end_namespaces PREFIX: ends every process in its network na
     umount /run/netns 2>/dev/null || true
   fi
 }
+
+child=
+down_after() { # down_after DOWN NAME: whatever ends this script from now on, DOWN takes the cluster NAME down
+  DOWN=$1 DOWN_NAME=$2
+  trap down EXIT
+  trap 'exit 129' HUP
+  trap 'exit 130' INT
+  trap 'exit 143' TERM
+}
+
+down() {
+  local rc=$?
+  trap '' HUP INT TERM
+  if [ -n "$child" ]; then
+    [ "$rc" = 130 ] || kill -TERM "$child" 2>/dev/null || true # Ctrl-C it has heard itself
+    for _ in $(seq 50); do # it may have something to say
+      kill -0 "$child" 2>/dev/null || break
+      sleep 0.1
+    done
+  fi
+  "$DOWN" >/dev/null 9>&- || { echo "with.sh: the cluster $DOWN_NAME was not taken down" >&2; rc=1; }
+  exit "$rc"
+}
+
+run_child() { # run_child CMD...: runs CMD and exits as it does. In the background, or no signal would reach this script before
+  # CMD ends; with the usual input and signals.
+  local rc=0
+  env --default-signal=INT,QUIT "$@" <&0 9>&- &
+  child=$!
+  wait "$child" || rc=$?
+  child=
+  exit "$rc"
+}

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from clusters import mark_all
 from programs import Client
 from slurm.lab import Lab, why_missing
 
@@ -23,12 +24,7 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark every test of this folder; without a cluster they are skipped."""
-    missing = why_missing()
-    for item in items:
-        if HERE in item.path.parents:
-            item.add_marker(pytest.mark.slurm)
-            if missing:
-                item.add_marker(pytest.mark.skip(reason=missing))
+    mark_all(items, HERE, "slurm", why_missing())
 
 
 @pytest.fixture(scope="session")

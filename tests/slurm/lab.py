@@ -10,15 +10,15 @@ import os
 import re
 import subprocess
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
+
+from clusters import Done, Nodes, run, wait
 
 SCRIPTS = Path(__file__).parents[1] / "labs" / "slurm"
 COMMAND_TIMEOUT_S = 30
 SETTLE_TIMEOUT_S = 60
 SEPARATOR = "\x1f"
-Done = subprocess.CompletedProcess[str]
 
 
 class JobLine(NamedTuple):
@@ -39,18 +39,17 @@ def why_missing() -> str:
     return missing or "needs tests/labs/slurm/with.sh -- python -m pytest tests/slurm"
 
 
-class Lab:
+class Lab(Nodes):
     """A real Slurm; node `i` counts from 1. What was broken is remembered, for `heal`."""
 
     def __init__(self) -> None:
+        super().__init__(_script)
         self.run_folder = Path(os.environ["SLURM_CONF"]).parent
         self.log_folder = self.run_folder / "log"
         self.version = ".".join(self.run("sinfo", "-V").stdout.split()[1].split(".")[:2])
         listed = self.run("sinfo", "-h", "-N", "-p", "debug", "-o", "%N").stdout.split()
         self.nodes = sorted(listed, key=lambda name: int(name[1:]))
-        self._down: set[int] = set()
-        self._cut: set[int] = set()
-        self._frozen = self._stopped = self._unsettled = False
+        self._frozen = self._stopped = False
 
     # Commands
 
@@ -58,51 +57,10 @@ class Lab:
         """Run a command on the login node."""
         return _run(argv, check)
 
-    def on_node(self, i: int, *argv: str, check: bool = True) -> Done:
-        """Run a command on a node, which must be up."""
-        return _script("node.sh", "exec", str(i), *argv, check=check)
-
     def start_on_node(self, i: int, *argv: str) -> subprocess.Popen[bytes]:
         """Start a command on a node and leave it running."""
         command = _outside("node.sh", "exec", str(i), *argv)
         return subprocess.Popen(command, stdin=subprocess.DEVNULL)
-
-    # Faults of nodes
-
-    def kill_node(self, i: int) -> None:
-        """End every process on a node: its peers see their connections close."""
-        self._fault("kill", i)
-        self._down.add(i)
-
-    def poweroff_node(self, i: int) -> None:
-        """Cut the cable of a node, then end its processes: its peers see silence."""
-        self._fault("poweroff", i)
-        self._down.add(i)
-        self._cut.add(i)
-
-    def cut_node(self, i: int) -> None:
-        """Cut the cable of a node; its processes go on."""
-        self._fault("cut", i)
-        self._cut.add(i)
-
-    def mend_node(self, i: int) -> None:
-        """Heal the cable of a node."""
-        self._fault("mend", i)
-        self._cut.discard(i)
-
-    def start_node(self, i: int) -> None:
-        """Boot a node that was killed or powered off; its cable is healed too."""
-        _wait(lambda: not self._is_running(i), 5, f"n{i} has not ended")
-        self._fault("start", i)
-        self._down.discard(i)
-        self._cut.discard(i)
-
-    def _fault(self, command: str, i: int) -> None:
-        self._unsettled = True
-        _script("node.sh", command, str(i))
-
-    def _is_running(self, i: int) -> bool:
-        return _script("node.sh", "pid", str(i), check=False).returncode == 0
 
     # Faults of the controller
 
@@ -147,18 +105,16 @@ class Lab:
 
     def wait_jobs_gone(self, timeout_s: float = 20) -> None:
         """Wait until there is no live job."""
-        _wait(lambda: not self.jobs(), timeout_s, "jobs are still there", self.jobs)
+        wait(lambda: not self.jobs(), timeout_s, "jobs are still there", self.jobs)
 
     def wait_idle(self, timeout_s: float = 20) -> None:
         """Wait until every node is idle."""
-        _wait(self._is_idle, timeout_s, "nodes are not idle", self.node_states)
+        wait(self._is_idle, timeout_s, "nodes are not idle", self.node_states)
 
     def wait_node_state(self, i: int, state: str, timeout_s: float = 20) -> None:
         """Wait until sinfo shows a node in a state."""
         name = f"n{i}"
-        _wait(
-            lambda: self.node_states()[name] == state, timeout_s, f"not {state}", self.node_states
-        )
+        wait(lambda: self.node_states()[name] == state, timeout_s, f"not {state}", self.node_states)
 
     def _is_idle(self) -> bool:
         return set(self.node_states().values()) == {"idle"}
@@ -171,10 +127,7 @@ class Lab:
             self.thaw_controller()
         if self._stopped:
             self.start_controller()
-        for i in sorted(self._cut - self._down):
-            self.mend_node(i)
-        for i in sorted(self._down):
-            self.start_node(i)
+        self._heal_nodes()
         return self._settle()
 
     def _settle(self) -> list[JobLine]:
@@ -214,16 +167,7 @@ def expand(nodes: str) -> tuple[str, ...]:
 
 
 def _run(argv: tuple[str, ...], check: bool) -> Done:
-    done = subprocess.run(
-        argv,
-        check=False,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=COMMAND_TIMEOUT_S,
-    )
-    assert not check or done.returncode == 0, f"{argv}: exit {done.returncode}\n{done.stderr}"
-    return done
+    return run(argv, check=check, timeout_s=COMMAND_TIMEOUT_S)
 
 
 def _script(name: str, *args: str, check: bool = True) -> Done:
@@ -234,17 +178,3 @@ def _outside(name: str, *args: str) -> tuple[str, ...]:
     """The command that runs a script of the lab outside of the login node's namespaces."""
     pid = os.environ["MILKWEED_SLURM_LAB_OUTSIDE"]
     return ("nsenter", "-t", pid, "-m", "-u", "-n", "-r", "-w", "--", str(SCRIPTS / name), *args)
-
-
-def _wait(
-    true: Callable[[], bool],
-    timeout_s: float,
-    what: str,
-    seen: Callable[[], object] | None = None,
-) -> None:
-    deadline_s = time.monotonic() + timeout_s
-    while not true():
-        assert time.monotonic() < deadline_s, (
-            f"after {timeout_s} s: {what}: {seen() if seen else ''}"
-        )
-        time.sleep(0.05)

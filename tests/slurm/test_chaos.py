@@ -56,9 +56,16 @@ def check_leaks(world: World) -> None:
         if not strange and not twice:
             return
         if time.monotonic() > deadline_s:
-            world.blame(f"leaked: listed by nobody {strange}, two of one name {twice}")
+            told = told_by({row.mark.name for row in strange + twice if row.mark}, world.logs)
+            world.blame(f"leaked: listed by nobody {strange}, two of one name {twice}\n{told}")
             return
         time.sleep(1)
+
+
+def told_by(names: set[str], logs: Path) -> str:
+    """The ends of what the programs of some jobs have printed."""
+    found = [(path, name) for name in names for path in sorted(logs.glob(f"*-{name}.log"))]
+    return "\n".join(f"--- {path.name}\n{path.read_text()[-3000:]}" for path, _name in found)
 
 
 def recorded(world: World) -> set[str]:

@@ -13,11 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from programs import Client, finish, wait_until
+from programs import LABS, Client, finish, wait_until
 from slurm.lab import Lab
 
-CACHE = Path(os.environ.get("HOME", "/root")) / ".cache/milkweed-lab"
-TORCH = Path(os.environ.get("MILKWEED_TORCH") or CACHE / "torch-2.13.0") / "bin"
+TORCH = Path(os.environ.get("MILKWEED_TORCH") or LABS / "torch-2.13.0") / "bin"
 EXAMPLES = Path(__file__).parents[2] / "examples"
 WHERE = """
 import os, socket
@@ -131,7 +130,7 @@ exec "$@"
 @pytest.mark.parametrize("version", ["0.7.0", "nightly"])
 def test_the_documented_appdef(client: Client, lab: Lab, version: str) -> None:
     """The AppDef form of serve(), with torchx's own classes: it runs, again by its handle, and kill() ends it."""
-    torchx = CACHE / f"torchx-{version}"
+    torchx = LABS / f"torchx-{version}"
     if not torchx.is_dir():
         pytest.skip(f"torchx {version} is not here")
     write(client, 'import os\nprint("at", os.environ["RANK"], os.environ["WORKSPACE_DIR"])\n')

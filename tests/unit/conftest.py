@@ -6,14 +6,23 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from milkweed.backends import credentials
 from milkweed.backends.kubernetes import attaching, cluster as watches
 from milkweed.backends.slurm import commands
+from milkweed.kube.api import Api
+from milkweed.operator.loop import Operator
+from milkweed.operator.policy import parse_policy
+from milkweed.operator.provision import Provisioner
 from milkweed.testing import FakeClock
+from unit.kube_fake import FakeApi, make_tls
 from unit.kubernetes_jobs import Space
+from unit.operator_asked import RULE
+from unit.operator_cluster import Cluster
+from unit.operator_runs import make_operator
 from unit.slurm_fake import FakeSlurm
 
 
@@ -38,6 +47,51 @@ def cluster(slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch) -> FakeSlurm:
     slurm.then("sbatch", '[ "$1" = --version ] && exec echo "slurm-wlm 22.05.8"')
     monkeypatch.setattr(time, "sleep", lambda _seconds: None)
     return slurm
+
+
+# An API server on loopback
+
+
+@pytest.fixture
+def tls() -> bool:
+    """Whether it speaks TLS; a file may have both."""
+    return False
+
+
+@pytest.fixture
+def fake(tls: bool, tmp_path: Path) -> Iterator[FakeApi]:
+    """An API server that does what a test says."""
+    with FakeApi(make_tls(tmp_path / "tls") if tls else None) as made:
+        yield made
+
+
+@pytest.fixture
+def api(fake: FakeApi) -> Iterator[Api]:
+    """Who asks it."""
+    made = fake.api()
+    yield made
+    made.close()
+
+
+# Clusters in memory; which kind of `cluster` it is, a file of tests says
+
+
+@pytest.fixture
+def operator(cluster: Cluster, clock: FakeClock) -> Operator:
+    """An operator that nobody runs but the test."""
+    return make_operator(cluster, clock)
+
+
+@pytest.fixture
+def policy() -> dict[str, Any]:
+    """What the policy says; a test may change it."""
+    return {"rules": [{**RULE, "maxTotalHosts": 6}]}
+
+
+@pytest.fixture
+def provisioner(cluster: Cluster, policy: dict[str, Any]) -> Provisioner:
+    """An endpoint that goes by the policy."""
+    return Provisioner(cluster, lambda: parse_policy(policy))  # type: ignore[arg-type]
 
 
 @pytest.fixture

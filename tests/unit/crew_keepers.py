@@ -109,6 +109,8 @@ class World:
         self.made: Crew | None = None
         self.sleep: Callable[[float], object] = clock.sleep
         self.credentials = Path()
+        self.prepared: list[list[str]] = []
+        """Which doors were brought to their image, each time."""
 
     def keeper(self, *hosts: str | Mapping[str, Any], node: str = "") -> RankKeeper:
         """A keeper of this machine."""
@@ -140,8 +142,14 @@ class World:
         if not self.backend.gives(0.0):
             self.backend.gives = lambda _s: doors
         target = self.target({"w": hosts, **more})
-        self.made = Crew(target, self.shown.append, sleep=self._sleep, clock=self.clock)
+        self.made = Crew(
+            target, self.shown.append, sleep=self._sleep, clock=self.clock, prepare=self._prepare
+        )
         return self.made
+
+    def _prepare(self, _spec: JobSpec, doors: Sequence[str], **_more: object) -> None:
+        if doors:
+            self.prepared.append(list(doors))
 
     def _sleep(self, seconds: float) -> None:
         self.sleep(seconds)

@@ -59,8 +59,12 @@ class FakeKeeper:
         self.node = node
         self.stopping = stopping
         self.job = ""
+        self.keeper = ""
+        """Which keeper it is, among those behind one door."""
         self.silent = False
         """Takes orders and answers none."""
+        self.chatty = False
+        """Goes on talking when it is told to stop."""
         self.orders: list[dict[str, Any]] = []
         self.port = 0
         self.path = ""
@@ -118,10 +122,14 @@ class FakeKeeper:
         if order["op"] in {"hello", "status"}:
             answer = {"ev": "status", "hosts": self.hosts, "stopping": self.stopping}
             answer |= {"node": self.node, "job": self.job, "clients": 1, "keep": True, "pid": 1}
+            answer["keeper"] = self.keeper
         elif order["op"] == "sync":
             answer = {"ev": "synced"}
         elif order["op"] == "stop":
-            writer.close()
+            if self.chatty:
+                writer.write(wire.encode({"ev": "out"}) * 3)
+            else:
+                writer.close()
             return
         if answer is not None and not self.silent:
             writer.write(wire.encode(answer))

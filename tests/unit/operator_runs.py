@@ -39,13 +39,14 @@ def make_operator(
         return START + dt.timedelta(seconds=clock())
 
     chosen = Settings(identity=identity, lease_namespace="system", **settings)
-    return Operator(cluster, chosen, clock=clock, wall=wall)  # type: ignore[arg-type]
+    return Operator(  # type: ignore[arg-type]
+        cluster, chosen, clock=clock, wall=wall, pause=lambda _seconds: None
+    )
 
 
 def sync(operator: Operator) -> None:
     """Let the operator see everything that happened."""
     for follower in operator.followers:
-        follower._pause = lambda _seconds: None
         follower.step()
 
 

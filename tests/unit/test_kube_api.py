@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -15,19 +14,6 @@ from milkweed.kube.resources import DEFINITIONS, JOBS, NODES, PODS, SECRETS, Res
 from unit.kube_fake import FakeApi, Feed, Reply, drop
 
 POD = {"metadata": {"name": "a"}}
-
-
-@pytest.fixture
-def fake() -> Iterator[FakeApi]:
-    with FakeApi() as made:
-        yield made
-
-
-@pytest.fixture
-def api(fake: FakeApi) -> Iterator[Api]:
-    made = fake.api()
-    yield made
-    made.close()
 
 
 def status(code: int, reason: str, message: str) -> Reply:
@@ -104,13 +90,10 @@ def test_an_api_server_may_be_below_a_path(fake: FakeApi) -> None:
     api.close()
 
 
-def test_text_is_not_read_as_json(fake: FakeApi, api: Api) -> None:
+def test_a_log_is_not_read_as_json(fake: FakeApi, api: Api) -> None:
     """Logs come as they are."""
     fake.script(Reply(200, b"one\n\xfftwo\n"))
-    assert (
-        api.text(PODS.path("lab", "a", "log"), tailLines="2")
-        == "one\n\N{REPLACEMENT CHARACTER}two\n"
-    )
+    assert api.read(PODS.path("lab", "a", "log"), tailLines="2") == b"one\n\xfftwo\n"
     assert fake.asked[0].query == {"tailLines": "2"}
 
 
@@ -260,7 +243,7 @@ def test_a_login_that_stays_the_same_is_not_tried_again(fake: FakeApi, api: Api)
     """Where there is no other login, 401 is the answer."""
     fake.script(status(401, "Unauthorized", "who?"))
     with pytest.raises(ApiError, match="does not know who asks") as caught:
-        api.text("/x")
+        api.read("/x")
     assert (caught.value.status, caught.value.seen, len(fake.asked)) == (401, "who?", 1)
 
 
@@ -271,7 +254,7 @@ def test_logs_and_streams_renew_the_login_as_well(fake: FakeApi, api: Api) -> No
     refused, feed = status(401, "Unauthorized", "no"), Feed({"type": "ADDED"})
     feed.end()
     fake.script(refused, Reply(200, b"text"), refused, feed)
-    assert api.text("/x") == "text"
+    assert api.read("/x") == b"text"
     with api.watch(PODS, "lab", {}, timeout_s=60) as stream:
         assert list(stream) == [{"type": "ADDED"}]
     shown = [each.headers["Authorization"][-1] for each in fake.asked]

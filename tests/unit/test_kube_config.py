@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from milkweed.errors import AccessError, MilkweedError, SpecError
-from milkweed.kube import config
 from milkweed.kube.config import Config, Login, in_cluster, load_config
 
 Where = pytest.MonkeyPatch
@@ -252,10 +251,9 @@ def make_account(folder: Path) -> Path:
 def test_a_pod_uses_its_service_account(tmp_path: Path, monkeypatch: Where) -> None:
     """Without a kubeconfig a pod talks to its own cluster, and sees a renewed token at once."""
     folder = make_account(tmp_path / "account")
-    monkeypatch.setattr(config, "IN_CLUSTER", folder)
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.96.0.1")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "8443")
-    found = load_config()
+    found = load_config(account=folder)
     assert (found.cluster.server, found.cluster.ca_pem) == (
         "https://10.96.0.1:8443",
         "the authority",
@@ -267,7 +265,7 @@ def test_a_pod_uses_its_service_account(tmp_path: Path, monkeypatch: Where) -> N
     with pytest.raises(SpecError, match="there is no Kubernetes cluster"):
         load_config("lab")
     save(tmp_path / "home/.kube/config", make())
-    assert load_config().context == "lab"
+    assert load_config(account=folder).context == "lab"
 
 
 def test_addresses_of_version_6_are_written_in_brackets(tmp_path: Path) -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import queue
 import socket
 import struct
 import threading
-from collections.abc import Iterator
-from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,7 +16,7 @@ from milkweed.errors import MilkweedError
 from milkweed.kube import forward
 from milkweed.kube.api import Api, ApiError
 from milkweed.kube.config import Login
-from milkweed.kube.forward import Forward, dial
+from milkweed.kube.forward import Forward, Patience, dial
 from unit.kube_fake import (
     WAIT_S,
     Asked,
@@ -25,7 +25,6 @@ from unit.kube_fake import (
     Reply,
     accept_upgrade,
     frame,
-    make_tls,
     read_frame,
 )
 
@@ -99,17 +98,9 @@ class Pod:
 
 
 @pytest.fixture(params=[False, True], ids=["plain", "tls"])
-def fake(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[FakeApi]:
-    """A server, with TLS and without."""
-    with FakeApi(make_tls(tmp_path / "tls") if request.param else None) as made:
-        yield made
-
-
-@pytest.fixture
-def api(fake: FakeApi) -> Iterator[Api]:
-    made = fake.api()
-    yield made
-    made.close()
+def tls(request: pytest.FixtureRequest) -> bool:
+    """Every test is done with TLS and without."""
+    return request.param
 
 
 @pytest.fixture
@@ -210,12 +201,9 @@ def test_an_answer_may_follow_the_end_of_a_question(api: Api, pod: Pod) -> None:
         assert read_all(here) == b""
 
 
-def test_a_half_closed_connection_ends_after_a_while(
-    api: Api, pod: Pod, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_half_closed_connection_ends_after_a_while(api: Api, pod: Pod) -> None:
     """A pod that says nothing to somebody who said everything is left."""
-    monkeypatch.setattr(forward, "LINGER_S", 0.01)
-    with dial(api, "lab", "a", PORT) as here:
+    with dial(api, "lab", "a", PORT, patience=Patience(linger_s=0.01)) as here:
         here.shutdown(socket.SHUT_WR)
         assert read_all(here) == b""
     pod.wait_end()
@@ -249,10 +237,9 @@ def test_an_expired_login_is_renewed(fake: FakeApi, api: Api) -> None:
     assert [each.headers["Authorization"] for each in fake.asked] == ["Bearer old", "Bearer new"]
 
 
-def test_a_silent_connection_is_asked(api: Api, pod: Pod, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_silent_connection_is_asked(api: Api, pod: Pod) -> None:
     """Idle connections are kept open by pings; those that answer stay."""
-    monkeypatch.setattr(forward, "PING_S", 0.01)
-    with dial(api, "lab", "a", PORT) as here:
+    with dial(api, "lab", "a", PORT, patience=Patience(ping_s=0.01)) as here:
         for _ in range(3):
             assert pod.pinged.get(timeout=WAIT_S) == b""
             pod.send(frame(b"", 0xA))
@@ -261,14 +248,11 @@ def test_a_silent_connection_is_asked(api: Api, pod: Pod, monkeypatch: pytest.Mo
     pod.wait_end()
 
 
-def test_a_connection_without_answers_ends(
-    api: Api, pod: Pod, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_connection_without_answers_ends(api: Api, pod: Pod) -> None:
     """An API server that is silent although it is asked is gone."""
     heard: list[str] = []
-    monkeypatch.setattr(forward, "PING_S", 0.01)
-    monkeypatch.setattr(forward, "PATIENCE_S", 0.05)
-    with dial(api, "lab", "a", PORT, heard=heard.append) as here:
+    brief = Patience(ping_s=0.01, answer_s=0.05)
+    with dial(api, "lab", "a", PORT, heard=heard.append, patience=brief) as here:
         assert read_all(here) == b""
     assert "nothing was heard from the API server" in heard[0]
 
@@ -348,6 +332,33 @@ def test_closing_ends_everything(api: Api, pod: Pod) -> None:
     tunnel.close()
     with pytest.raises(ConnectionRefusedError):
         connect(tunnel)
+
+
+class Reluctant(socket.socket):
+    """A listener that has no file left for the first who comes."""
+
+    failed = False
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        """Fail once."""
+        if not self.failed:
+            self.failed = True
+            raise OSError(errno.EMFILE, "too many open files")
+        return super().accept()
+
+
+def test_a_connection_that_could_not_be_taken_is_taken_later(api: Api, pod: Pod) -> None:
+    """A program that has too many files open for a moment is not cut off for good."""
+    listener = Reluctant()
+    pauses: list[float] = []
+    listener.bind(("127.0.0.1", 0))
+    listener.listen()
+    tunnel = Forward(api, "lab", "a", PORT, listener=listener, pause=pauses.append)
+    with tunnel, connect(tunnel) as here:
+        here.sendall(b"x")
+        assert pod.hear(1) == b"x"
+        assert "too many open files" in tunnel.error
+    assert pauses[0] == forward.ACCEPT_PAUSE_S
 
 
 def test_a_late_guest_is_sent_away(api: Api) -> None:

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from milkweed.control import Door, parse_door
-from milkweed.kube import via
 from milkweed.kube.via import api_of, dial_via, forward_via, render_via
 
 KUBECONFIG = """
@@ -56,9 +55,7 @@ def test_one_api_server_for_a_program(kubeconfig: str) -> None:
     assert api_of(None, None).config.context == "one"
 
 
-def test_a_way_leads_where_it_was_made_for(
-    kubeconfig: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_way_leads_where_it_was_made_for(kubeconfig: str) -> None:
     """To the same API server, namespace, pod and port; a forward is opened once."""
     asked: list[tuple[object, ...]] = []
 
@@ -67,21 +64,17 @@ def test_a_way_leads_where_it_was_made_for(
             asked.append(words)
             self.port = 4711
 
-    monkeypatch.setattr(via, "dial", lambda *words: asked.append(words))
-    monkeypatch.setattr(via, "Forward", Forwarded)
     word = render_via("two|odd", kubeconfig, "ns", "pod-0")
-    dial_via(word, 26601)
-    assert [forward_via(word, 26600) for _ in range(2)] == [4711, 4711]
+    dial_via(word, 26601, lambda *words: asked.append(words))  # type: ignore[arg-type]
+    assert [forward_via(word, 26600, Forwarded) for _ in range(2)] == [4711, 4711]
     api = api_of("two|odd", kubeconfig)
     assert asked == [(api, "ns", "pod-0", 26601), (api, "ns", "pod-0", 26600)]
     assert api.config.namespace == "ns"
 
 
-def test_an_empty_word_is_the_current_context(
-    kubeconfig: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_empty_word_is_the_current_context(kubeconfig: str) -> None:
     """As for a job that was found with nothing but the cluster, or for a client in a pod."""
     asked: list[tuple[object, ...]] = []
-    monkeypatch.setattr(via, "dial", lambda *words: asked.append(words))
-    dial_via(render_via("", None, "ns", "pod-0"), 1)
+    word = render_via("", None, "ns", "pod-0")
+    dial_via(word, 1, lambda *words: asked.append(words))  # type: ignore[arg-type]
     assert asked == [(api_of(None, None), "ns", "pod-0", 1)]

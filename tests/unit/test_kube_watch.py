@@ -44,19 +44,6 @@ class Recorder(Watch):
 
 
 @pytest.fixture
-def fake() -> Iterator[FakeApi]:
-    with FakeApi() as made:
-        yield made
-
-
-@pytest.fixture
-def api(fake: FakeApi) -> Iterator[Api]:
-    made = fake.api()
-    yield made
-    made.close()
-
-
-@pytest.fixture
 def pauses() -> list[float]:
     return []
 
@@ -170,9 +157,7 @@ def test_a_server_that_is_away_makes_the_picture_unknown(fake: FakeApi, api: Api
         assert first.opened.wait(WAIT_S)
         fake.cut()
         gate.wait_reached()
-        assert names(looking) == [
-            "a"
-        ]  # the stream has ended, and whether more has is not known yet
+        assert names(looking) == ["a"]  # only the stream is known to have ended
         gate.open()
         gate.wait_reached()
         with pytest.raises(UnreachableError, match="does not answer"):
@@ -196,6 +181,36 @@ def test_a_server_that_is_away_makes_the_picture_unknown(fake: FakeApi, api: Api
         (None, None),
         ("true", "9"),
     ]
+
+
+def test_streams_that_break_and_break_make_the_picture_unknown(fake: FakeApi, api: Api) -> None:
+    """Once is what proxies do; twice without a word between is silence, and a list makes it true again."""
+    gate, last = Gate(), Feed()
+    first, second, third = make_broken(), make_broken(event("ADDED", pod("c", 6))), make_broken()
+    fake.script(listed(5, pod("a", 3)), first, second, third, listed(9, pod("b", 8)), last)
+    with Watch(api, PODS, "lab", pause=gate) as looking:
+        gate.wait_reached()
+        assert names(looking) == ["a"]
+        gate.open()
+        gate.wait_reached()
+        assert names(looking) == ["a", "c"]
+        gate.open()
+        gate.wait_reached()
+        with pytest.raises(UnreachableError, match="does not answer"):
+            looking.objects()
+        gate.open()
+        assert last.opened.wait(WAIT_S)
+        assert names(looking) == ["b"]
+        gate.open(9)
+    last.end()
+
+
+def make_broken(*events: dict[str, Any]) -> Feed:
+    """A stream that breaks in the middle of an event, after some others."""
+    made = Feed(*events)
+    made.send_bytes(b'{"type": "ADD')
+    made.end()
+    return made
 
 
 def test_pauses_grow_and_end(fake: FakeApi, looking: Watch, pauses: list[float]) -> None:
@@ -272,10 +287,8 @@ def test_a_strange_answer_is_trouble(fake: FakeApi, api: Api, strange: Any) -> N
 
 def test_half_an_event_is_none(fake: FakeApi, looking: Watch) -> None:
     """A stream that breaks in the middle of an event goes on before it."""
-    first, last = Feed(event("ADDED", pod("a", 6))), Feed()
-    fake.script(listed(5), first, last)
-    first.send_bytes(b'{"type": "ADD')
-    first.end()
+    last = Feed()
+    fake.script(listed(5), make_broken(event("ADDED", pod("a", 6))), last)
     looking.start()
     assert last.opened.wait(WAIT_S)
     assert (names(looking), fake.asked[-1].query["resourceVersion"]) == (["a"], "6")

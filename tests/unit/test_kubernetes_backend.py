@@ -11,9 +11,11 @@ import pytest
 from cryptography import x509
 
 from milkweed import registry
-from milkweed.backends.kubernetes import cluster, finding
+from milkweed.backends.kubernetes import cluster
 from milkweed.backends.kubernetes.backend import KubernetesBackend
+from milkweed.backends.kubernetes.finding import delete_objects
 from milkweed.backends.kubernetes.start import HANDLE_NOTE, secret_name
+from milkweed.bell import Bell
 from milkweed.errors import BackendError, DeadlineError, SpecError, UnreachableError
 from milkweed.job import lifecycle
 from milkweed.kube.api import ApiError
@@ -47,8 +49,10 @@ def test_what_is_wrong_by_itself_is_refused_without_asking(space: Space) -> None
     for options in ({"namespace": "No"}, {"meshes": {"x": {}}}, {"meshes": {"w": {"port": "a"}}}):
         with pytest.raises(SpecError):
             KubernetesBackend().validate(make_spec(**options))
-    KubernetesBackend().validate(make_spec())
     assert space.reached == []
+    KubernetesBackend().validate(make_spec())
+    assert space.reached
+    assert space.asked == []
 
 
 # Finding
@@ -276,34 +280,30 @@ def test_ending_twice_is_ending_once(space: Space) -> None:
     assert space.writes == []
 
 
-def test_ending_waits_for_the_pods(space: Space, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ending_waits_for_the_pods(space: Space) -> None:
     """Objects are deleted once; pods take their time."""
     handle = submit()
     space.add_pod(f"{mesh_name()}-0")
     space.stuck = True
-    waits: list[float] = []
+    waits: list[Any] = []
 
-    def wait(*_where: Any) -> None:
-        waits.append(_where[-1])
+    def pause(_api: object, handle: Any) -> None:
+        waits.append(handle["apply_id"])
         if len(waits) == 3:
             space.drop_pods(mesh_name())
 
-    monkeypatch.setattr(cluster, "wait_change", wait)
-    KubernetesBackend().cancel(handle)
-    assert len(waits) == 3
+    delete_objects(space, handle, pause=pause)
+    assert waits == [APPLY_ID] * 3
     assert [verb for verb, _plural, _name in space.writes].count("delete") == 3
 
 
-def test_an_end_that_does_not_come_has_a_deadline(
-    space: Space, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_end_that_does_not_come_has_a_deadline(space: Space) -> None:
     """A node that does not answer keeps its pods: the error names them, and one can ask again."""
-    monkeypatch.setattr(finding, "CANCEL_TIMEOUT_S", -1.0)
     handle = submit()
     space.stuck = True
     space.add_pod(f"{mesh_name()}-1")
     with pytest.raises(DeadlineError, match="still there") as caught:
-        KubernetesBackend().cancel(handle)
+        delete_objects(space, handle, timeout_s=-1.0)
     assert caught.value.seen == f"{mesh_name()}-1"
     assert "node" in caught.value.hint
     space.drop_pods(mesh_name())
@@ -334,17 +334,16 @@ def test_waiting_costs_no_requests(space: Space) -> None:
     )
 
 
-def test_a_pod_in_another_phase_rings(space: Space, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pod_in_another_phase_rings() -> None:
     """Whoever waits looks at once; what changes otherwise is nothing to wake up for."""
-    rings: list[str] = []
-    monkeypatch.setattr(cluster.bell, "ring", lambda: rings.append("ring"))
+    bell = Bell()
     pending, running = {"status": {"phase": "Pending"}}, {"status": {"phase": "Running"}}
     leaving = {**running, "metadata": {"deletionTimestamp": "now"}}
     for before, after in ((pending, running), (None, pending), (running, None), (running, leaving)):
-        cluster.ring(before, after)
-    assert len(rings) == 4
-    cluster.ring(running, {**running, "metadata": {"labels": {"a": "b"}}})
-    assert len(rings) == 4
+        cluster.ring(before, after, bell)
+        assert bell.wait(0)
+    cluster.ring(running, {**running, "metadata": {"labels": {"a": "b"}}}, bell)
+    assert not bell.wait(0)
 
 
 def test_pods_of_others_are_left_in_peace(space: Space) -> None:

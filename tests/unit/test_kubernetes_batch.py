@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import base64
-import io
 import json
-import subprocess
 import sys
-import zipfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +22,6 @@ from milkweed.backends.kubernetes.batch import (
     make_client_data,
     make_command,
     make_job,
-    pack_package,
     read_exit,
 )
 from milkweed.backends.kubernetes.blind import doors, explain_silence, is_blind
@@ -120,22 +116,6 @@ def test_the_record_is_one_that_can_be_read(tmp_path: Path) -> None:
     loaded = StateFile(path).load()
     assert isinstance(loaded, Record)
     assert loaded.spec.sizes == {"w": 2}
-
-
-def test_all_of_milkweed_is_in_the_package(tmp_path: Path) -> None:
-    """A Python that has nothing else imports the job classes from it; and the same files are the same bytes."""
-    packed = pack_package()
-    assert packed == pack_package()
-    assert len(packed) < 900_000, "a Secret has room for a mebibyte"
-    names = zipfile.ZipFile(io.BytesIO(packed)).namelist()
-    assert "milkweed/job/kubernetes.py" in names
-    path = tmp_path / "milkweed.zip"
-    path.write_bytes(packed)
-    code = f"import sys; sys.path.insert(0, {str(path)!r}); import milkweed.job; print(milkweed.job.__file__)"
-    done = subprocess.run(
-        [sys.executable, "-S", "-c", code], capture_output=True, text=True, check=True
-    )
-    assert "milkweed.zip" in done.stdout
 
 
 def test_the_job_that_runs_it() -> None:

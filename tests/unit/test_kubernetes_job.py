@@ -15,6 +15,9 @@ from milkweed.job.kubernetes import ImageSpec, KubernetesJob, read_selector
 from milkweed.spec import JobSpec, MeshSpec, Resources
 from unit.kubernetes_jobs import Space
 
+OWN_WORKER = {"containers": [{"name": "worker", "image": "a", "command": ["python", "own.py"]}]}
+"""A pod whose worker is somebody else's, though the job makes it."""
+
 
 def test_a_mesh_of_pods_that_exist() -> None:
     """Their labels are kept; nothing is made."""
@@ -198,6 +201,57 @@ def test_more_meshes_beside_a_compute(folder: Path) -> None:
     assert job.spec.sizes == {"workers": 2, "readers": 1}
     with pytest.raises(ValueError, match="workers"):
         job.add_mesh("workers", 1, image_spec=ImageSpec("a"))
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ({"image_spec": ImageSpec("a")}, {"label_selector": "app=x"}),
+        ({"label_selector": "app=x"}, {"image_spec": ImageSpec("a")}),
+        ({"image_spec": ImageSpec("a")}, {"pod_spec": OWN_WORKER}),
+    ],
+)
+def test_hosts_of_ours_and_workers_of_others_are_two_jobs(
+    first: dict[str, Any], second: dict[str, Any]
+) -> None:
+    """A program speaks TLS or it does not; the mesh that does not fit is refused, the others stay."""
+    job = KubernetesJob()
+    job.add_mesh("a", 1, **first)
+    with pytest.raises(SpecError, match="which speak TLS") as caught:
+        job.add_mesh("b", 1, **second)
+    assert "'a'" in caught.value.what
+    assert "'b'" in caught.value.what
+    assert "two jobs" in caught.value.hint
+    assert job.spec.sizes == {"a": 1}
+
+
+def test_workers_of_others_go_together() -> None:
+    """Whoever made their pods."""
+    job = KubernetesJob()
+    job.add_mesh("a", 1, "app=x")
+    job.add_mesh("b", 1, pod_spec=OWN_WORKER)
+    assert job.spec.sizes == {"a": 1, "b": 1}
+
+
+def test_a_job_with_a_selector_has_no_hosts_of_ours() -> None:
+    """It is refused before the cluster is asked how many pods there are."""
+    job = KubernetesJob(selector="app=x")
+    with pytest.raises(SpecError, match="'workers' are workers of somebody else"):
+        job.add_mesh("b", 1, image_spec=ImageSpec("a"))
+    job.add_mesh("c", 1, "app=y")
+
+
+def test_a_job_file_with_both_is_refused() -> None:
+    """Before anything is made."""
+    meshes = {"a": {"image": "i"}, "b": {"label_selector": "app=x"}}
+    spec = JobSpec(
+        name="demo",
+        backend="kubernetes",
+        meshes=(MeshSpec(name="a", hosts=1), MeshSpec(name="b", hosts=1)),
+        options={"meshes": meshes},
+    )
+    with pytest.raises(SpecError, match="which speak TLS"):
+        make_plans(spec, "default")
 
 
 # Pods that exist

@@ -13,25 +13,23 @@ from milkweed.backends.kubernetes.names import (
     MAX_NAME,
     MAX_SET_NAME,
     Requirement,
+    check_mesh_name,
+    check_namespace,
+    make_object_name,
+    make_selector,
+    parse_selector,
+    render_selector,
+)
+from milkweed.errors import SpecError
+from milkweed.labels import (
     check_annotation_key,
     check_annotations,
     check_dns_subdomain,
     check_label_key,
     check_label_value,
     check_labels,
-    check_mesh_name,
-    check_namespace,
-    compare_quantities,
-    make_object_name,
-    make_selector,
-    matches,
-    parse_quantity,
-    parse_selector,
-    render_quantity,
-    render_selector,
-    tidy_quantity,
 )
-from milkweed.errors import SpecError
+from milkweed.quantities import parse_quantity, render_quantity, tidy_quantity
 from milkweed.spec import check_job_name
 
 # Names
@@ -243,53 +241,10 @@ def test_what_is_no_selector(text: Any) -> None:
         parse_selector(text)
 
 
-@pytest.mark.parametrize(
-    ("selector", "labels", "expected"),
-    [
-        ("a=b", {"a": "b"}, True),
-        ("a=b", {"a": "c"}, False),
-        ("a=b", {}, False),
-        ("a!=b", {"a": "c"}, True),
-        ("a!=b", {}, True),
-        ("a in (x,y)", {"a": "y"}, True),
-        ("a in (x,y)", {"a": "z"}, False),
-        ("a in (x,y)", {}, False),
-        ("a notin (x,y)", {"a": "z"}, True),
-        ("a notin (x,y)", {}, True),
-        ("a notin (x,y)", {"a": "x"}, False),
-        ("a", {"a": ""}, True),
-        ("a", {}, False),
-        ("!a", {}, True),
-        ("!a", {"a": ""}, False),
-        ("a>5", {"a": "6"}, True),
-        ("a>5", {"a": "5"}, False),
-        ("a<5", {"a": "4"}, True),
-        ("a<5", {"a": "x"}, False),
-        ("a<5", {}, False),
-        ("a=b,!c", {"a": "b"}, True),
-        ("a=b,!c", {"a": "b", "c": "d"}, False),
-        ("a=", {"a": ""}, True),
-        ("a=", {}, False),
-    ],
-)
-def test_labels_match_as_in_kubernetes(
-    selector: str, labels: dict[str, str], expected: bool
-) -> None:
-    """What is not there is not equal, and nothing but a number is more than a number."""
-    assert matches(selector, labels) is expected
-    assert matches(parse_selector(selector), labels) is expected
-
-
-def test_what_has_no_labels_matches_as_if_it_had_none() -> None:
-    """The API leaves empty labels out."""
-    assert matches("!a", None)
-
-
 def test_a_selector_of_labels() -> None:
     """Labels as a mapping are the selector of what has all of them."""
     text = make_selector({"b": "2", "a": "1"})
     assert text == "a=1,b=2"
-    assert matches(text, {"a": "1", "b": "2", "c": "3"})
     for wrong in ({}, {"a b": ""}, {"a": "-"}):
         with pytest.raises(SpecError, match=r"^selector"):
             make_selector(wrong)
@@ -384,13 +339,6 @@ def test_what_is_no_amount(value: Any, hint: str) -> None:
     with pytest.raises(SpecError, match=r"^memory: ") as caught:
         parse_quantity(value, field="memory")
     assert hint in caught.value.hint
-
-
-def test_amounts_are_compared_by_what_they_are() -> None:
-    """However they are written."""
-    assert compare_quantities("1Gi", "1024Mi") == 0
-    assert compare_quantities("1Gi", "1G") == 1
-    assert compare_quantities(0.5, "501m") == -1
 
 
 @given(st.integers(0, 2**63 - 1), st.booleans())

@@ -13,7 +13,7 @@ import pytest
 
 from milkweed.backends.kubernetes import attaching, cluster, places
 from milkweed.backends.kubernetes.backend import KubernetesBackend
-from milkweed.backends.kubernetes.places import is_inside, make_door
+from milkweed.backends.kubernetes.places import ask_adopted, is_inside, make_door, pods_in
 from milkweed.backends.kubernetes.ranks import rank_of
 from milkweed.control import parse_door
 from milkweed.errors import BackendError, SpecError, UnreachableError
@@ -167,17 +167,6 @@ def test_a_port_from_elsewhere_is_the_declared_one(space: Space) -> None:
     assert [pod.port for pod in KubernetesBackend()._pods(handle)] == [26600, 26600]
 
 
-def test_an_address_of_six_parts_has_brackets(
-    space: Space, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Else its port could not be told from it."""
-    monkeypatch.setattr(places, "_way_to", lambda *_args: "")
-    handle = submit(make_spec({"w": 1}, image=None, meshes=FOUND.options["meshes"]))
-    add(space, "a", 0, ip="fd00::7")
-    [host] = KubernetesBackend().adopted(handle)
-    assert host.address == "tcp://[fd00::7]:26600"
-
-
 def test_a_pod_that_is_not_ready_is_waited_for(space: Space, worker: int) -> None:
     """Its worker may take connections before it can do anything with them."""
     handle = submit(FOUND)
@@ -225,25 +214,35 @@ class Dialled:
             each.close()
 
 
-@pytest.mark.parametrize("refused", [False, True])
-def test_pods_that_cannot_be_dialled_are_reached_through_the_api_server(
-    space: Space, monkeypatch: pytest.MonkeyPatch, refused: bool
-) -> None:
-    """Which takes a connection before the pod does, and closes it when the pod does not."""
-    dialled = Dialled(refused=refused)
-    monkeypatch.setattr(places, "dial", dialled)
-    monkeypatch.setattr(places, "SETTLE_S", 0.01)
+def ask_through_server(space: Space, dialled: Dialled, **pod: Any) -> Any:
+    """What a pod of somebody else says that only the API server reaches, or why it says nothing."""
     options = {"image": None, "meshes": FOUND.options["meshes"], "client": {"reach": "forward"}}
     handle = submit(make_spec({"w": 1}, **options))
-    add(space, "a", 0)
-    if refused:
-        with pytest.raises(UnreachableError, match="w/0 does not answer"):
-            KubernetesBackend().adopted(handle)
-    else:
-        [host] = KubernetesBackend().adopted(handle)
-        assert (host.address, host.via) == ("tcp://127.0.0.1:26600", "here||lab|a")
-    assert dialled.asked == [("lab", "a", 26600)]
+    add(space, "a", 0, **pod)
+    [found] = pods_in(space, handle)
+    answer = ask_adopted(space, handle, found, dial=dialled, settle_s=0.01)
     dialled.close()
+    assert dialled.asked == [("lab", "a", 26600)]
+    return answer
+
+
+def test_pods_that_cannot_be_dialled_are_reached_through_the_api_server(space: Space) -> None:
+    """And so is everything that follows."""
+    answer = ask_through_server(space, Dialled())
+    assert (answer["address"], answer["via"]) == ("tcp://127.0.0.1:26600", "here||lab|a")
+
+
+def test_a_pod_that_takes_no_connection_is_told(space: Space) -> None:
+    """The API server takes one before the pod does, and closes it when the pod does not."""
+    answer = ask_through_server(space, Dialled(refused=True))
+    assert "nobody listens at port 26600" in answer
+    assert "refused" in answer
+
+
+def test_an_address_of_six_parts_has_brackets(space: Space) -> None:
+    """Else its port could not be told from it."""
+    answer = ask_through_server(space, Dialled(), ip="fd00::7")
+    assert answer["address"] == "tcp://[fd00::7]:26600"
 
 
 # Doors
@@ -281,10 +280,10 @@ def test_whether_pods_can_be_dialled(
     places._knows_names.cache_clear()
 
 
-def door_of(space: Space, handle: Any) -> Any:
+def door_of(space: Space, handle: Any, **how: Any) -> Any:
     """Where the keeper of the first host takes orders."""
     pod = KubernetesBackend()._pods(handle)[0]
-    return make_door(space, handle, pod)
+    return make_door(space, handle, pod, **how)
 
 
 def test_a_door_outside_leads_through_the_api_server(space: Space, home: Path) -> None:
@@ -300,14 +299,11 @@ def test_a_door_outside_leads_through_the_api_server(space: Space, home: Path) -
     assert KubernetesBackend().controls(handle) == [str(door)]
 
 
-def test_a_door_inside_is_dialled(
-    space: Space, home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_door_inside_is_dialled(space: Space, home: Path) -> None:
     """By the name that stays; the certificate has the address that the pod sees."""
-    monkeypatch.setattr(places, "route_to", lambda _machine: "10.1.2.3")
     handle = submit(make_spec({"w": 1}, client={"reach": "direct"}))
     space.add_pod(f"{mesh_name()}-0")
-    door = door_of(space, handle)
+    door = door_of(space, handle, address=lambda _machine: "10.1.2.3")
     assert door.via == ""
     assert Path(door.credentials).name == "client-10.1.2.3"
 
@@ -315,10 +311,10 @@ def test_a_door_inside_is_dialled(
 def test_a_name_that_leads_nowhere_is_told(space: Space, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the reason; the host is not lost for that."""
 
-    def route(_machine: str) -> str:
+    def look_up(*_args: object, **_more: object) -> list[object]:
         raise OSError("no such name")
 
-    monkeypatch.setattr(places, "route_to", route)
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
     handle = submit(make_spec({"w": 1}, client={"reach": "direct"}))
     space.add_pod(f"{mesh_name()}-0")
     with pytest.raises(UnreachableError, match="there is no way to"):

@@ -156,6 +156,14 @@ def test_a_compute_asks_for_what_it_says() -> None:
     ]
 
 
+@pytest.mark.parametrize("name", ["nvidia.com/gpu", "amd.com/gpu"])
+def test_an_image_with_gpus_puts_up_with_their_nodes_taint(name: str) -> None:
+    """As a Compute does; nobody else is let onto such nodes."""
+    spec = make_from_image(ImageSpec("a", resources={name: 2, "cpu": 1}))["spec"]
+    assert spec["tolerations"] == [{"key": name, "operator": "Exists", "effect": "NoSchedule"}]
+    assert "tolerations" not in make_from_image(ImageSpec("a", resources={"cpu": 1}))["spec"]
+
+
 def test_gpus_of_amd() -> None:
     """Counted and tolerated under their own name."""
     spec = compute_spec(gpus=2, gpu_type="amd")

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from milkweed.backends.base import Request
-from milkweed.backends.kubernetes.credentials import pack
 from milkweed.backends.kubernetes.names import MAX_SET_NAME, make_mesh_name
 from milkweed.backends.kubernetes.settings import default_selector, make_plans
 from milkweed.backends.kubernetes.start import (
@@ -32,6 +31,7 @@ from milkweed.backends.kubernetes.start import (
     secret_name,
     spare_count,
 )
+from milkweed.backends.packing import pack_worker
 from milkweed.errors import SpecError
 from milkweed.pki import make_authority
 from milkweed.spec import JobSpec, make_meshes
@@ -139,7 +139,7 @@ def test_a_pod_learns_its_own_name() -> None:
 
 def test_the_loader_starts_the_worker_that_came_along(tmp_path: Path) -> None:
     """It needs nothing but Python and the folder that is mounted."""
-    (tmp_path / "worker.zip").write_bytes(pack())
+    (tmp_path / "worker.zip").write_bytes(pack_worker())
     with zipfile.ZipFile(tmp_path / "worker.zip") as archive:
         assert "milkweed/worker/remote.py" in archive.namelist()
     (tmp_path / "invitation.json").write_text("{}")

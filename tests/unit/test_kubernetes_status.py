@@ -43,7 +43,7 @@ class Keepers:
     def door(self, _api: object, _handle: object, pod: places.Pod) -> Door:
         """Where the keeper of a pod takes orders; nobody is there, unless one was added."""
         keeper = self.by_label.get(pod.label)
-        return Door(path=keeper.path if keeper else str(self.folder / "nobody"))
+        return Door(path=keeper.path if keeper else str(self.folder / "nobody"), host=pod.label)
 
 
 @pytest.fixture

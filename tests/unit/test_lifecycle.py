@@ -86,6 +86,19 @@ def test_a_lost_answer_is_found_by_the_id(world: FakeScheduler) -> None:
     assert world.count("submit") == 1
 
 
+def test_hosts_whose_answer_was_lost_end_with_their_client(world: FakeScheduler) -> None:
+    """Nobody keeps them: when they cannot be used, who asked for them ends them, as if answered at once."""
+    world.lose_next_answer()
+    job = SpecJob(SPEC)
+    with pytest.raises(UnreachableError):
+        job.state(None)
+    world.unreachable_at = frozenset({len(world.calls) + 3})  # of which hosts it has
+    with pytest.raises(UnreachableError):
+        job.state(None)
+    assert world.alive == []
+    assert listed() == []
+
+
 def test_a_refusal_leaves_nothing(world: FakeScheduler) -> None:
     """A scheduler that says no leaves no record and no entry."""
     world.refuse_next()

@@ -29,13 +29,11 @@ from milkweed.kube.asking import (
     update_secret,
 )
 from milkweed.kube.resources import MESHES
-from milkweed.operator import door as module
-from milkweed.operator.asked import LARGEST, Answer
-from milkweed.operator.door import Certificate, Door, find_port
+from milkweed.operator.asked import LARGEST, Answer, Request
+from milkweed.operator.door import Certificate, Door
 from milkweed.operator.job_secrets import LARGEST_DATA
-from milkweed.operator.policy import parse_policy
 from milkweed.operator.provision import Provisioner
-from unit.operator_asked import PATH, RULE, TRAINER, Reviewed
+from unit.operator_asked import PATH, TRAINER, Reviewed
 from unit.operator_runs import make_mesh
 from unit.test_operator_job_secrets import AUTHORITY, HOSTS, job_mesh
 
@@ -45,29 +43,18 @@ def cluster() -> Reviewed:
     return Reviewed()
 
 
-@pytest.fixture
-def policy() -> dict[str, Any]:
-    """What the policy says; a test may change it."""
-    return {"rules": [{**RULE, "maxTotalHosts": 6}]}
-
-
-@pytest.fixture
-def provisioner(cluster: Reviewed, policy: dict[str, Any]) -> Provisioner:
-    return Provisioner(cluster, lambda: parse_policy(policy))  # type: ignore[arg-type]
-
-
 class Serving:
     """A door on this machine, and what it wrote down."""
 
-    def __init__(self, folder: Path, provisioner: Provisioner) -> None:
+    def __init__(self, folder: Path, provisioner: Provisioner, **how: Any) -> None:
         authority = pki.make_authority("door")
         self.keys = pki.save_credentials(folder, authority.issue(["127.0.0.1"]), authority.cert_pem)
         self.ca = str(folder / "ca.pem")
         Path(self.ca).write_bytes(authority.cert_pem)
         self.lines: list[str] = []
         certificate = Certificate(Path(self.keys.cert), Path(self.keys.key))
-        self.door = Door(("127.0.0.1", 0), provisioner, certificate, log=self.lines.append)
-        self.port = find_port(self.door)
+        self.door = Door(("127.0.0.1", 0), provisioner, certificate, log=self.lines.append, **how)
+        self.port = int(self.door.server_address[1])
         self.url = f"https://127.0.0.1:{self.port}"
         self.thread = threading.Thread(target=self.door.serve_forever, args=(0.02,), daemon=True)
         self.thread.start()
@@ -97,6 +84,18 @@ class Serving:
         self.door.shutdown()
         self.door.server_close()
         self.thread.join(10)
+
+
+class Says(Provisioner):
+    """Something else in the endpoint's place."""
+
+    def __init__(self, say: Callable[[], Answer]) -> None:
+        self._say = say
+
+    def answer(self, request: Request) -> Answer:
+        """Whatever was asked."""
+        del request
+        return self._say()
 
 
 @pytest.fixture
@@ -191,13 +190,6 @@ def test_an_endpoint_that_is_not_there(tmp_path: Path) -> None:
         request_mesh(Endpoint(f"https://127.0.0.1:{port}", None, lambda: "good"), make_mesh())
 
 
-@pytest.mark.parametrize("url", ["http://127.0.0.1", "127.0.0.1:8443", "https://"])
-def test_addresses_that_are_none(url: str) -> None:
-    """A token is never sent in the clear."""
-    with pytest.raises(SpecError):
-        request_mesh(Endpoint(url, None, lambda: "good"), make_mesh())
-
-
 def test_a_cluster_that_is_away_is_told_as_such(serving: Serving, cluster: Reviewed) -> None:
     """Try again later."""
     cluster.down = True
@@ -271,12 +263,22 @@ def test_a_caller_who_speaks_no_tls_is_left_alone(serving: Serving) -> None:
     assert serving.send("GET", "/healthz")[0] == 200
 
 
-def test_a_caller_who_stays_too_long_is_sent_away(
-    tmp_path: Path, provisioner: Provisioner, monkeypatch: pytest.MonkeyPatch
+def test_a_caller_who_never_shakes_hands_is_sent_away(
+    tmp_path: Path, provisioner: Provisioner
 ) -> None:
+    """However often they say a byte of it: places are few."""
+    with (
+        contextlib.closing(Serving(tmp_path / "tls", provisioner, longest_s=0.2)) as serving,
+        socket.create_connection(("127.0.0.1", serving.port), 10) as slow,
+    ):
+        slow.sendall(b"\x16\x03\x01")
+        with contextlib.suppress(ConnectionResetError):
+            assert slow.recv(1) == b""
+
+
+def test_a_caller_who_stays_too_long_is_sent_away(tmp_path: Path, provisioner: Provisioner) -> None:
     """Though they say a word now and then."""
-    monkeypatch.setattr(module, "LONGEST_S", 0.2)
-    serving = Serving(tmp_path / "tls", provisioner)
+    serving = Serving(tmp_path / "tls", provisioner, longest_s=0.2)
     context = ssl.create_default_context(cafile=serving.ca)
     try:
         with (
@@ -289,25 +291,36 @@ def test_a_caller_who_stays_too_long_is_sent_away(
         serving.close()
 
 
-def test_a_mistake_of_ours_is_told(serving: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With its kind and nothing of the request."""
+def test_a_mistake_of_ours_is_told(tmp_path: Path) -> None:
+    """With its kind and its place, and nothing of the request."""
 
-    def fail(_request: Any) -> Answer:
+    def fail() -> Answer:
         raise KeyError("hunter2")
 
-    monkeypatch.setattr(serving.door.provisioner, "answer", fail)
-    with pytest.raises(http.client.RemoteDisconnected):
+    with (
+        contextlib.closing(Serving(tmp_path / "tls", Says(fail))) as serving,
+        pytest.raises(http.client.RemoteDisconnected),
+    ):
         serving.send("GET", f"{PATH}/x", Authorization="Bearer good")
+    [line] = serving.lines
+    assert line.startswith("a request from 127.0.0.1 failed: KeyError at ")
+    assert Path(__file__).name in line
+    assert "hunter2" not in line
+
+
+def test_a_certificate_that_is_gone_is_told_in_words(serving: Serving) -> None:
+    """Callers get nothing, and whoever runs the endpoint learns what to mend."""
+    Path(serving.keys.cert).unlink()
+    with pytest.raises(OSError, match=r"."):
+        serving.send("GET", "/healthz")
     serving.close()
-    assert serving.lines == ["a request from 127.0.0.1 failed: KeyError"]
+    assert "the endpoint's certificate cannot be used" in serving.lines[0]
+    assert str(serving.keys.cert) in serving.lines[0]
 
 
-def test_too_many_callers_are_sent_away(
-    tmp_path: Path, provisioner: Provisioner, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_too_many_callers_are_sent_away(tmp_path: Path, provisioner: Provisioner) -> None:
     """Those who are here are served."""
-    monkeypatch.setattr(module, "CALLERS", 1)
-    serving = Serving(tmp_path / "tls", provisioner)
+    serving = Serving(tmp_path / "tls", provisioner, callers=1)
     try:
         with socket.create_connection(("127.0.0.1", serving.port), 10) as first:
             wait_busy(serving)
@@ -350,20 +363,22 @@ def test_a_certificate_that_is_not_there(tmp_path: Path, provisioner: Provisione
         Door(("127.0.0.1", 0), provisioner, certificate)
 
 
-@pytest.mark.parametrize("document", [None, ["x"], "hello"])
-def test_something_else_that_says_yes(
-    serving: Serving, monkeypatch: pytest.MonkeyPatch, document: Any
+@pytest.mark.parametrize(
+    ("status", "document", "words"),
+    [
+        (200, None, "is no endpoint"),
+        (200, ["x"], "is no endpoint"),
+        (200, "hello", "is no endpoint"),
+        (500, {}, "answered 500"),
+    ],
+)
+def test_something_else_at_that_address(
+    tmp_path: Path, status: int, document: Any, words: str
 ) -> None:
-    """Whoever says yes and shows no mesh is no endpoint."""
-    answers: Callable[[Any], Answer] = lambda _request: Answer(200, document)  # noqa: E731
-    monkeypatch.setattr(serving.door.provisioner, "answer", answers)
-    with pytest.raises(UnreachableError, match="is no endpoint"):
-        request_mesh(serving.endpoint(), make_mesh())
-
-
-def test_an_answer_that_is_none(serving: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Something else answers at that address."""
-    answers: Callable[[Any], Answer] = lambda _request: Answer(500, {})  # noqa: E731
-    monkeypatch.setattr(serving.door.provisioner, "answer", answers)
-    with pytest.raises(UnreachableError, match="answered 500"):
+    """Whoever says yes and shows no mesh, or breaks down, is no endpoint."""
+    says = Says(lambda: Answer(status, document))
+    with (
+        contextlib.closing(Serving(tmp_path / "tls", says)) as serving,
+        pytest.raises(UnreachableError, match=words),
+    ):
         request_mesh(serving.endpoint(), make_mesh())

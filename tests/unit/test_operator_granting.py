@@ -21,7 +21,6 @@ from milkweed.backends.kubernetes.start import (
 from milkweed.kube.resources import MESHES, PODS, SECRETS
 from milkweed.operator.admission import RULE_LABEL, SECRETS_NOTE
 from milkweed.operator.granting import LARGEST_MESH
-from milkweed.operator.policy import parse_policy
 from milkweed.operator.provision import Provisioner
 from milkweed.testing import FakeClock
 from unit.operator_asked import RULE, Reviewed, ask, post
@@ -32,17 +31,6 @@ from unit.test_operator_job_secrets import AUTHORITY, HOSTS, encode, job_mesh, s
 @pytest.fixture
 def cluster() -> Reviewed:
     return Reviewed()
-
-
-@pytest.fixture
-def policy() -> dict[str, Any]:
-    """What the policy says; a test may change it."""
-    return {"rules": [{**RULE, "maxTotalHosts": 6}]}
-
-
-@pytest.fixture
-def provisioner(cluster: Reviewed, policy: dict[str, Any]) -> Provisioner:
-    return Provisioner(cluster, lambda: parse_policy(policy))  # type: ignore[arg-type]
 
 
 def resize(provisioner: Provisioner, replicas: Any, token: str = "good", **more: Any) -> Any:  # noqa: S107  no secret

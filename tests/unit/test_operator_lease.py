@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -233,20 +234,25 @@ def test_times_are_written_as_the_cluster_reads_them() -> None:
     assert render_second(there) == "2024-01-01T12:30:15Z"
 
 
-def test_what_was_let_go_is_not_taken_back(
-    cluster: Cluster, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
+class Interrupting(Cluster):
+    """A cluster in which something happens while it is looked at."""
+
+    meanwhile: Callable[[], None] | None = None
+
+    def get(self, *args: Any, **query: str) -> Any:
+        """Look, after that has happened, which it does once."""
+        happens, self.meanwhile = self.meanwhile, None
+        if happens:
+            happens()
+        return super().get(*args, **query)
+
+
+def test_what_was_let_go_is_not_taken_back(clock: FakeClock) -> None:
     """A look at the lease is under way when the program ends: neither it nor a later one takes the lease."""
+    cluster = Interrupting()
     first = make(cluster, clock, "first")
     first.step()
-    real = first._read
-
-    def read() -> Any:
-        monkeypatch.setattr(first, "_read", real)
-        first.release()
-        return real()
-
-    monkeypatch.setattr(first, "_read", read)
+    cluster.meanwhile = first.release
     assert not first.step()
     assert not first.step()
     assert spec(cluster)["holderIdentity"] == ""

@@ -261,6 +261,7 @@ def test_meshes_are_measured_by_rule() -> None:
         ),
         (lambda m: m["spec"].update(replicas=0), "spec.replicas"),
         (lambda m: m["spec"].update(replicas="4"), "spec.replicas"),
+        (lambda m: m["spec"].update(replicas=True), "spec.replicas"),
         (lambda m: m["spec"].update(brandNew=1), "spec.brandNew"),
         (lambda m: m["spec"].pop("podTemplate"), "spec.podTemplate.spec.containers"),
         (lambda m: m.pop("spec"), "spec.replicas"),

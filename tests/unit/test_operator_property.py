@@ -35,10 +35,7 @@ class Story:
 
     def _hire(self) -> Operator:
         self.count += 1
-        operator = make_operator(self.cluster, self.clock, f"operator{self.count}")
-        for follower in operator.followers:
-            follower._pause = lambda _seconds: None
-        return operator
+        return make_operator(self.cluster, self.clock, f"operator{self.count}")
 
     def mesh_exists(self, name: str) -> bool:
         """Whether there is such a mesh."""

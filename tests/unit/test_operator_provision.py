@@ -24,17 +24,6 @@ def cluster() -> Reviewed:
     return Reviewed()
 
 
-@pytest.fixture
-def policy() -> dict[str, Any]:
-    """What the policy says; a test may change it."""
-    return {"rules": [{**RULE, "maxTotalHosts": 6}]}
-
-
-@pytest.fixture
-def provisioner(cluster: Reviewed, policy: dict[str, Any]) -> Provisioner:
-    return Provisioner(cluster, lambda: parse_policy(policy))  # type: ignore[arg-type]
-
-
 # Who asks
 
 

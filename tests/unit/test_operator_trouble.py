@@ -34,11 +34,6 @@ def cluster() -> Cluster:
     return Cluster()
 
 
-@pytest.fixture
-def operator(cluster: Cluster, clock: FakeClock) -> Operator:
-    return make_operator(cluster, clock)
-
-
 # What goes wrong
 
 

@@ -12,7 +12,6 @@ import pytest
 from milkweed.backends.slurm.places import Place, make_places
 from milkweed.backends.slurm.script import EXIT_NOT_SHARED
 from milkweed.backends.slurm.status import (
-    answer_to_status,
     describe_row,
     explain_end,
     judge_host,
@@ -367,17 +366,3 @@ def test_a_node_that_is_fine_is_no_reason(tmp_path: Path) -> None:
     """The states of nodes of other hosts do not matter."""
     nodes = {"n1": node("n1", state="down"), "n2": node("n2", state="allocated")}
     assert judge_host(place(tmp_path), "x", nodes).state is HostState.STARTING
-
-
-def test_a_keepers_answer_is_the_hosts_status() -> None:
-    """State, reason with the last lines, and exit code of the one host that was asked for."""
-    other = {"host": "w/0", "state": "ready", "reason": "", "tail": [], "exit_code": None}
-    failed = {"host": "w/1", "state": "failed", "reason": "died", "tail": ["a"], "exit_code": 3}
-    found = answer_to_status("w/1", {"hosts": [other, failed]})
-    assert (found.host, found.state, found.reason, found.exit_code) == (
-        "w/1",
-        HostState.FAILED,
-        "died\na",
-        3,
-    )
-    assert answer_to_status("w/0", {"hosts": [other, failed]}).state is HostState.READY

@@ -318,6 +318,23 @@ def test_what_else_was_said_stays(world: World) -> None:
         crew.inbox.get_nowait()
 
 
+# Preparing
+
+
+def test_a_host_is_brought_to_its_image_once(world: World) -> None:
+    """However often the crew looks; a keeper that takes the place of another is new, and brought there too."""
+    first = world.remote("w/0")
+    crew = world.crew(1)
+    world.gather(1, 1)
+    crew.look()
+    assert world.prepared == [[world.door(first)]]
+    first.close()
+    second = world.remote("w/0", port=first.port)
+    second.keeper = "another"
+    until(lambda: crew.look() and len(world.prepared) == 2)
+    assert world.prepared[1] == [world.door(second)]
+
+
 # Addresses and orders
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from milkweed.options import check_options
 from milkweed.spec import make_meshes
 from milkweed.spmd.appdef import RANK0_ENV, Application, RoleSpec, read_appdef, resolve
 from milkweed.spmd.schedulers import BARE, DIALECTS, Chosen, choose_backend
+from programs import LABS
 
 
 def make_app(**said: Any) -> Application:
@@ -172,6 +174,32 @@ def test_settings_of_kubernetes_keep_their_names() -> None:
     assert chosen.notes == ("scheduler_cfg.validate_spec: has no effect",)
 
 
+def test_pods_are_made_of_the_images_of_roles(tmp_path: Path) -> None:
+    """Each role's pods have its image and get its workspace."""
+    app = make_app(image="repo/train:1", workspace=str(tmp_path))
+    meshes = {"trainer": {"image": "repo/train:1"}}
+    assert choose("kubernetes", app=app).options == {"meshes": meshes, "sync_dirs": [str(tmp_path)]}
+    said = {"meshes": {"trainer": {"port": 30000}}, "sync_dirs": []}
+    meshes = {"trainer": {"port": 30000, "image": "repo/train:1"}}
+    assert choose("kubernetes", said, app=app).options == {"meshes": meshes, "sync_dirs": []}
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"image": "mine"},
+        {"meshes": {"trainer": {"image": "mine"}}},
+        {"meshes": {"trainer": {"pod_template": {"containers": []}}}},
+        {"meshes": {"trainer": {"label_selector": "app=x"}}},
+        {"meshes": "nonsense"},
+        {"meshes": {"trainer": "nonsense"}},
+    ],
+)
+def test_settings_about_pods_win_over_images_of_roles(said: dict[str, Any]) -> None:
+    """What was said of pods stays as it is; nonsense is refused by who reads it."""
+    assert choose("kubernetes", said, app=make_app(image="repo/train:1")).options == said
+
+
 def test_translated_names_are_in_the_tables() -> None:
     """Every name that a translation gives is one that the backend knows."""
     for dialect in DIALECTS.values():
@@ -286,8 +314,9 @@ def test_a_workspace_that_is_no_folder_is_refused(given: Any, said: str) -> None
 
 
 @pytest.fixture(name="torchx")
-def fixture_torchx() -> SimpleNamespace:
-    """Torchx's own modules, where it is installed."""
+def fixture_torchx(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """Torchx's own modules, where it is installed, or `make labs` has got it."""
+    monkeypatch.setattr(sys, "path", [*sys.path, str(LABS / "torchx-0.7.0")])
     pytest.importorskip("torchx", reason="torchx is not installed")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

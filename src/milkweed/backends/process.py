@@ -24,14 +24,15 @@ from ..errors import (
     UnreachableError,
 )
 from ..hosts import Host
-from ..logs import follow_files, read_tail
+from ..logs import read_tail
 from ..option_tables import PROCESS_OPTIONS
 from ..options import OptionField
 from ..spec import JobSpec
 from ..state import check_machine, save_private
-from ..status import HostState, HostStatus, Liveness, Status
+from ..status import Liveness, Status
 from ..worker import wire
 from .base import Capabilities, Handle, LogLine, Request
+from .keepers import Answer, follow_hosts, make_host, make_status
 from .process_start import ensure_credentials, make_start
 
 STOP_TIMEOUT_S = 15.0
@@ -152,7 +153,7 @@ class ProcessBackend:
         if answer["stopping"]:
             return Status(liveness=Liveness.RUNNING, reason="it is being stopped")
         return Status(
-            liveness=Liveness.RUNNING, hosts=tuple(_host_status(item) for item in answer["hosts"])
+            liveness=Liveness.RUNNING, hosts=tuple(make_status(item) for item in answer["hosts"])
         )
 
     def hosts(self, handle: Handle) -> Sequence[Host]:
@@ -171,17 +172,11 @@ class ProcessBackend:
         """Read each host's file; the client's own in batch mode is `client`."""
         files = {f"{item['mesh']}/{item['rank']}": item["log"] for item in handle["hosts"]}
         files["client"] = f"{handle['logs']}/client.log"
-        if host is not None and host not in files:
-            raise BackendError(
-                f"there is no host {host!r}", hint=f"the hosts are {', '.join(files)}"
-            )
-        chosen = {host: files[host]} if host else files
 
         def alive() -> bool:
             return identity.is_running(handle["keeper"])
 
-        for label, text in follow_files(chosen, follow=follow, alive=alive):
-            yield LogLine(host=label, text=text)
+        yield from follow_hosts(files, host, follow=follow, alive=alive)
 
     def cancel(self, handle: Handle) -> None:
         """Stop the keeper, which stops everything; then remove what is left in files."""
@@ -299,23 +294,8 @@ def _ended(run: Path, handle: Handle) -> Status:
     return Status(liveness=Liveness.ENDED, reason=ended["reason"], exit_code=ended.get("exit_code"))
 
 
-def _host_status(item: Mapping[str, Any]) -> HostStatus:
-    reason = item["reason"]
-    if item["tail"]:
-        reason = "\n".join([reason, *item["tail"]])
-    return HostStatus(
-        host=item["host"],
-        state=HostState(item["state"]),
-        reason=reason,
-        exit_code=item["exit_code"],
-    )
-
-
-def _host(item: Mapping[str, Any], control: str) -> Host:
-    mesh, _, rank = item["host"].rpartition("/")
-    return Host(
-        name=item["host"], mesh=mesh, rank=int(rank), address=item["address"], control=control
-    )
+def _host(item: Answer, control: str) -> Host:
+    return make_host(item["host"], item, name=item["host"], control=control)
 
 
 def _wait_gone(keeper: Mapping[str, Any], deadline_s: float) -> bool:

@@ -110,7 +110,7 @@ class JobTrait(ServiceMethods):
             script = (client_script,) if own else make_client_command(client_script)
         keep = bool(script) or self._backend().capabilities.queued
         action = self._apply(None, keep=keep, client_script=script)
-        if action in {Action.CREATE, Action.REPLACE} and not script:
+        if self._require().take_new(action) and not script:
             self._own()
 
     def _own(self) -> None:
@@ -147,7 +147,7 @@ class JobTrait(ServiceMethods):
             except MilkweedError:
                 if intent := lifecycle.find_intent(wish, file):
                     self._let_go()
-                    self._held = Held(*intent)
+                    self._held = Held(*intent, asked_here=True)
                 raise
         if held is None or held.record.apply_id != record.apply_id:
             self._let_go()
@@ -210,7 +210,7 @@ class JobTrait(ServiceMethods):
             patient=isinstance(self._backend(), Glances),
             timeout_s=self.spec.client.get("start_timeout"),
         )
-        return action in {Action.CREATE, Action.REPLACE}
+        return self._require().take_new(action)
 
     def torchrun(
         self,

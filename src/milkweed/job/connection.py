@@ -166,7 +166,7 @@ class Connection:
                     self._presence.close(0)
                     self._watch.seen.clear()
                     return False
-                why = self._raise_explained(missing)
+                why = self._ask_why(missing)
                 if isinstance(self._backend, Admits):
                     hosts = [parse_door(address).host for address in missing]
                     self._backend.admit(self._handle, hosts)
@@ -200,7 +200,7 @@ class Connection:
             return ()
         return self._backend.adopted_labels(self._handle)
 
-    def _raise_explained(self, missing: Mapping[str, str]) -> str:
+    def _ask_why(self, missing: Mapping[str, str]) -> str:
         """The scheduler may know already that a host will never answer; else what it says of the first."""
         words: list[str] = []
         for address in list(missing)[:EXPLAIN_AT_ONCE]:

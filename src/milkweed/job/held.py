@@ -9,7 +9,7 @@ from typing import Any
 
 from ..backends.base import Backend
 from ..events import Events
-from ..plan import Plan
+from ..plan import Action, Plan
 from ..state import Record, StateFile
 from .connection import Connection
 from .renewing import Renewer
@@ -25,11 +25,18 @@ class Held:
     connection: Connection | None = None
     state: JobState | None = None
     renewer: Renewer | None = None
+    asked_here: bool = False
+    """This client has asked for it and was not answered: when it is there after all, it is new."""
 
     @property
     def current_state(self) -> JobState | None:
         """The state, as long as its hosts are all there."""
         return self.state if self.connection and self.connection.usable else None
+
+    def take_new(self, action: Action) -> bool:
+        """Whether this client has made the allocation just now, by its last deed or by one not answered then."""
+        asked_here, self.asked_here = self.asked_here, False
+        return asked_here or action in {Action.CREATE, Action.REPLACE}
 
     @property
     def apply_id(self) -> str:

@@ -20,11 +20,11 @@ from ..backends.kubernetes.pod_template import (
     make_from_pod_template,
 )
 from ..backends.kubernetes.ranks import RANK_LABEL
-from ..backends.kubernetes.settings import DEFAULT_NAMESPACE, make_plan
-from ..backends.kubernetes.start import DEFAULT_PORT
+from ..backends.kubernetes.settings import DEFAULT_NAMESPACE, make_plans
 from ..compute import Compute
 from ..errors import SpecError
 from ..image import Image
+from ..kube.meshes import DEFAULT_PORT
 from ..option_tables import KUBERNETES_OPTIONS
 from ..options import check_options
 from ..spec import JobSpec, Lifetime, MeshSpec
@@ -142,8 +142,10 @@ class KubernetesJob(JobTrait):
         """How many hosts `workers` has is how many pods there are: only the cluster knows."""
         options = {**self._settings["options"], **self._settings["client"]}
         count = count_pods(options, selector)
-        said = {"label_selector": selector, "pod_rank_label": "", "port": self._port}
-        self._add(MeshSpec(name=WORKERS, hosts=count), said)
+        self._add(MeshSpec(name=WORKERS, hosts=count), self._found(selector))
+
+    def _found(self, selector: str) -> dict[str, Any]:
+        return {"label_selector": selector, "pod_rank_label": "", "port": self._port}
 
     def add_mesh(  # noqa: PLR0917  people who know monarch.job give these by position
         self,
@@ -180,10 +182,19 @@ class KubernetesJob(JobTrait):
 
     def _add(self, mesh: MeshSpec, said: Mapping[str, Any]) -> None:
         """Declare one more mesh, after a look at what is wrong with it."""
-        old = self._spec
+        made = self._make_spec(self._spec, mesh, said)
+        whole = made
+        if self._selector is not None and WORKERS not in made.sizes:
+            # How many they are is asked later; whether they go with the others is known now.
+            some = MeshSpec(name=WORKERS, hosts=1)
+            whole = self._make_spec(made, some, self._found(self._selector))
+        make_plans(whole, made.options.get("namespace", DEFAULT_NAMESPACE))
+        self._spec = made
+
+    def _make_spec(self, old: JobSpec | None, mesh: MeshSpec, said: Mapping[str, Any]) -> JobSpec:
         options: dict[str, Any] = dict(old.options if old else self._settings["options"])
         options["meshes"] = {**options.get("meshes", {}), mesh.name: dict(said)}
-        made = JobSpec(
+        return JobSpec(
             name=self._settings["name"],
             backend="kubernetes",
             meshes=(*(old.meshes if old else ()), mesh),
@@ -191,8 +202,6 @@ class KubernetesJob(JobTrait):
             client=self._settings["client"],
             lifetime=self._settings.get("lifetime", Lifetime()),
         )
-        make_plan(mesh, said, made, options.get("namespace", "default"))
-        self._spec = made
 
 
 def _make_template(image: ImageSpec | None, pod_spec: Any, pod_template: Any) -> Any:

@@ -7,16 +7,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Self, cast
 
 from .. import registry
-from ..backends import backend_names, option_table
+from ..backends import backend_names, load_backend, option_table
 from ..errors import NotAppliedError, SpecError
 from ..options import check_options
 from ..spec import JobSpec, make_meshes, suggest
 from ..spmd.appdef import Application, RoleSpec, read_appdef, read_command, resolve
 from ..spmd.console import say
-from ..spmd.schedulers import DIALECTS, choose_backend
+from ..spmd.schedulers import DIALECTS, Chosen, choose_backend
 from ..state import Record, StateFile
 from .base import JobTrait
 from .held import Held
+from .preparing import find_sent
 from .programs import Program
 
 PROGRAMS = "programs"
@@ -34,7 +35,7 @@ def serve(
     alone = isinstance(appdef, list | tuple)
     app = read_command(cast("Sequence[str]", appdef)) if alone else read_appdef(appdef)
     chosen = choose_backend(scheduler, scheduler_cfg, app, backend_names())
-    programs = [_make_program(role, app.name) for role in app.roles]
+    programs = [_make_program(role, app.name, _folder_of(role, chosen)) for role in app.roles]
     for role, program in zip(app.roles, programs, strict=True):
         _check_program(role, program, alone=alone)
     job = SPMDJob._of_spec(_make_spec(app, chosen.backend, chosen.options, programs))  # pyright: ignore[reportPrivateUsage] its other half
@@ -45,15 +46,22 @@ def serve(
     return job
 
 
-def _make_program(role: RoleSpec, app_id: str) -> Program:
-    folder = role.workspace or os.getcwd()
+def _folder_of(role: RoleSpec, chosen: Chosen) -> str:
+    """Where a role starts on its hosts: in its workspace, or where that is sent to; without one, here."""
+    if load_backend(chosen.backend).capabilities.shares_files:
+        return role.workspace or os.getcwd()
+    sent = find_sent(chosen.options.get("sync_dirs") or (), role.workspace or os.getcwd())
+    return sent or role.workspace
+
+
+def _make_program(role: RoleSpec, app_id: str, folder: str) -> Program:
     made = resolve(role, folder=folder, app_id=app_id)
     return Program(
         command=made.command,
         mesh=made.name,
         wrapper=made.wrapper,
         env=dict(made.env),
-        cwd=folder,
+        cwd=folder or None,
     )
 
 

@@ -138,9 +138,9 @@ class Api:
             raise
         return True
 
-    def text(self, path: str, **query: str) -> str:
+    def read(self, path: str, **query: str) -> bytes:
         """Something that is not JSON, such as a log."""
-        return self._answer(_Request("GET", path, query)).decode(errors="replace")
+        return self._answer(_Request("GET", path, query))
 
     def _ask(self, request: _Request) -> Any:
         body = self._answer(request)

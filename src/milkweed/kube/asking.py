@@ -19,6 +19,7 @@ from ..errors import (
     SpecError,
     UnreachableError,
 )
+from .login import read_token
 
 TIMEOUT_S = 30.0
 Secrets = Mapping[str, Mapping[str, str]]
@@ -39,16 +40,24 @@ class Endpoint:
 
 def read_endpoint(url: str, ca: str | None, token_file: str) -> Endpoint:
     """An endpoint with a token that the cluster writes to a file, and renews there."""
+    _parse_url(url)
 
     def read() -> str:
-        try:
-            return Path(token_file).read_text("utf-8").strip()
-        except OSError as error:
-            raise AccessError(
-                "the token for the endpoint cannot be read", seen=str(error)
-            ) from error
+        return read_token(Path(token_file), of="the endpoint") or ""
 
     return Endpoint(url, ca, read)
+
+
+def _parse_url(url: str) -> tuple[str, int, str]:
+    """The host, the port and the path of an endpoint."""
+    try:
+        parts = urllib.parse.urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        host, port, parts = None, None, urllib.parse.urlsplit("")
+    if parts.scheme != "https" or not host:
+        raise SpecError(f"{url!r} is no address of an endpoint", hint="https://HOST[:PORT]")
+    return host, port or 443, parts.path.rstrip("/")
 
 
 # Meshes
@@ -150,18 +159,14 @@ def _path(namespace: str, kind: str, name: str = "") -> str:
 
 def _ask(endpoint: Endpoint, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
     url = endpoint.url
-    parts = urllib.parse.urlsplit(url)
-    if parts.scheme != "https" or not parts.hostname:
-        raise SpecError(f"{url!r} is no address of an endpoint", hint="https://HOST[:PORT]")
+    host, port, prefix = _parse_url(url)
     data = None if body is None else json.dumps(body).encode()
     headers = {"Authorization": f"Bearer {endpoint.token()}", "Content-Type": "application/json"}
+    context = _trust(endpoint.ca)
     try:
-        context = ssl.create_default_context(cafile=endpoint.ca)
-        connection = http.client.HTTPSConnection(
-            parts.hostname, parts.port or 443, timeout=TIMEOUT_S, context=context
-        )
+        connection = http.client.HTTPSConnection(host, port, timeout=TIMEOUT_S, context=context)
         try:
-            connection.request(method, parts.path.rstrip("/") + path, data, headers)
+            connection.request(method, prefix + path, data, headers)
             response = connection.getresponse()
             return _read(url, response.status, response.read())
         finally:
@@ -170,9 +175,20 @@ def _ask(endpoint: Endpoint, method: str, path: str, body: Mapping[str, Any] | N
         raise AccessError(
             f"the endpoint at {url} shows a certificate that is not trusted",
             seen=error.verify_message,
+            hint="name the file with its authority: provision={'url': …, 'ca': …}",
         ) from error
     except (OSError, http.client.HTTPException) as error:
         raise UnreachableError(f"the endpoint at {url} does not answer", seen=str(error)) from error
+
+
+def _trust(ca: str | None) -> ssl.SSLContext:
+    """How to speak TLS with an endpoint whose certificate this authority has signed."""
+    try:
+        return ssl.create_default_context(cafile=ca)
+    except (OSError, ssl.SSLError) as error:
+        raise AccessError(
+            f"the authority of the endpoint cannot be read from {ca}", seen=str(error)
+        ) from error
 
 
 def _read(url: str, status: int, body: bytes) -> Any:

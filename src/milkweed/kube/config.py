@@ -50,13 +50,15 @@ class Config:
     warnings: list[str] = field(default_factory=list[str])
 
 
-def load_config(context: str | None = None, kubeconfig: str | None = None) -> Config:
-    """The configuration that kubectl would use; in a pod without a kubeconfig, the pod's own."""
+def load_config(
+    context: str | None = None, kubeconfig: str | None = None, *, account: Path = IN_CLUSTER
+) -> Config:
+    """The configuration that kubectl would use; in a pod without a kubeconfig, that of the pod's own account."""
     paths = _find_files(kubeconfig)
     if paths:
         return _of_files(paths, context)
-    if not context and "KUBERNETES_SERVICE_HOST" in os.environ and IN_CLUSTER.is_dir():
-        return in_cluster()
+    if not context and "KUBERNETES_SERVICE_HOST" in os.environ and account.is_dir():
+        return in_cluster(account)
     looked = os.environ.get("KUBECONFIG") or "~/.kube/config"
     raise SpecError(
         "there is no Kubernetes cluster to talk to",

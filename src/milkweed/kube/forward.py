@@ -12,6 +12,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Self
 
 from ..errors import MilkweedError
@@ -19,26 +20,43 @@ from .api import Api, ApiError
 from .resources import PODS
 from .websocket import PING, WebSocket
 
-__all__ = ["Forward", "WebSocket", "dial"]
+__all__ = ["Forward", "Patience", "WebSocket", "dial"]
 
-PING_S = 20.0
-"""The pause after which a silent connection is asked whether it is still there: proxies cut idle ones."""
-PATIENCE_S = 60.0
-"""How long there may be no answer to that."""
-LINGER_S = 5.0
-"""How long a pod may be silent after its client has said everything."""
+ACCEPT_PAUSE_S = 0.1
+"""How long nobody is let in after that has failed."""
 _CHUNK_BYTES = 64 * 1024
 _FULL_BYTES = 1024 * 1024
 _DATA, _ERROR = 0, 1
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """How long silence is borne."""
+
+    ping_s: float = 20.0
+    """The pause after which a silent connection is asked whether it is still there: proxies cut idle ones."""
+    answer_s: float = 60.0
+    """How long there may be no answer to that."""
+    linger_s: float = 5.0
+    """How long a pod may be silent after its client has said everything."""
+
+
+_PATIENCE = Patience()
+
+
 def dial(
-    api: Api, namespace: str, pod: str, port: int, *, heard: Callable[[str], None] | None = None
+    api: Api,
+    namespace: str,
+    pod: str,
+    port: int,
+    *,
+    heard: Callable[[str], None] | None = None,
+    patience: Patience = _PATIENCE,
 ) -> socket.socket:
     """A socket whose other end is a port of a pod; `heard` is told why it broke."""
     tunnel = _open(api, namespace, pod, port)
     here, there = socket.socketpair()
-    pump = _Pump(tunnel, there, heard)
+    pump = _Pump(tunnel, there, heard, patience)
     threading.Thread(target=pump.run, name="milkweed-forward", daemon=True).start()
     return here
 
@@ -58,9 +76,14 @@ class _Pump:
     """Carries bytes between a socket and a pod until one of them has ended."""
 
     def __init__(
-        self, tunnel: WebSocket, there: socket.socket, heard: Callable[[str], None] | None
+        self,
+        tunnel: WebSocket,
+        there: socket.socket,
+        heard: Callable[[str], None] | None,
+        patience: Patience = _PATIENCE,
     ) -> None:
         there.settimeout(0)
+        self._patience = patience
         self._tunnel, self._there, self._heard = tunnel, there, heard
         self._greeted: set[int] = set()
         self._undelivered = bytearray()
@@ -91,11 +114,11 @@ class _Pump:
         if not self._tunnel.is_open:
             return self._hung_up or not self._undelivered
         silent_s = time.monotonic() - self._last_s
-        if silent_s > PATIENCE_S:
+        if silent_s > self._patience.answer_s:
             self._tell(f"nothing was heard from the API server for {silent_s:.0f} s")
             return True
         done = self._said_all and not self._tunnel.unsent
-        return done and (self._hung_up or silent_s > LINGER_S)
+        return done and (self._hung_up or silent_s > self._patience.linger_s)
 
     # Nobody may send more than the other end takes.
 
@@ -120,7 +143,8 @@ class _Pump:
         )
         if there or not self._hung_up:
             poller.register(self._there, there)
-        found = dict(poller.poll((LINGER_S if self._said_all else PING_S) * 1000))
+        pause_s = self._patience.linger_s if self._said_all else self._patience.ping_s
+        found = dict(poller.poll(pause_s * 1000))
         if found.get(self._there.fileno(), 0) & (select.POLLHUP | select.POLLERR):
             self._hung_up = True
             self._undelivered.clear()
@@ -131,7 +155,7 @@ class _Pump:
         now_s = time.monotonic()
         if not self._listens_to_pod:
             self._last_s = now_s
-        elif now_s - max(self._last_s, self._asked_s) >= PING_S:
+        elif now_s - max(self._last_s, self._asked_s) >= self._patience.ping_s:
             self._tunnel.post(b"", PING)
             self._asked_s = now_s
 
@@ -188,23 +212,40 @@ class _Pump:
 class Forward:
     """A port of this machine that leads to a port of a pod, for programs that dial addresses."""
 
-    def __init__(self, api: Api, namespace: str, pod: str, port: int) -> None:
+    def __init__(
+        self,
+        api: Api,
+        namespace: str,
+        pod: str,
+        port: int,
+        *,
+        listener: socket.socket | None = None,
+        pause: Callable[[float], object] = time.sleep,
+    ) -> None:
+        """Take connections from now on, at a port that the system chooses unless a listener is given."""
         self._api, self._namespace, self._pod, self._port = api, namespace, pod, port
+        self._pause = pause
         self._lock = threading.Lock()
         self._clients: set[socket.socket] | None = set()
         self.error = ""
         """Why the last connection that failed did so."""
-        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener = listener or socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         threading.Thread(target=self._accept, name="milkweed-forward", daemon=True).start()
 
     def _accept(self) -> None:
-        with contextlib.suppress(OSError):
-            while True:
+        while self._clients is not None:
+            try:
                 client, _address = self._listener.accept()
-                threading.Thread(
-                    target=self._serve, args=(client,), name="milkweed-forward", daemon=True
-                ).start()
+            except (
+                OSError
+            ) as error:  # it was closed; or, say, too many files are open at the moment
+                self._hear(str(error))
+                self._pause(ACCEPT_PAUSE_S)
+                continue
+            threading.Thread(
+                target=self._serve, args=(client,), name="milkweed-forward", daemon=True
+            ).start()
 
     def _serve(self, client: socket.socket) -> None:
         with client:

@@ -61,19 +61,22 @@ def _read_login(user: Mapping[str, Any]) -> Login:
     )
 
 
-def read_token(path: Path) -> str | None:
+def read_token(path: Path, *, of: str = "the API server") -> str | None:
     """The token in a file, as it is now."""
     try:
-        return _check_token(path.read_text())
-    except (OSError, ValueError) as error:
-        raise AccessError("the token for the API server cannot be read", seen=str(error)) from error
+        text = path.read_text()
+    except OSError as error:
+        raise AccessError(f"the token for {of} cannot be read", seen=str(error)) from error
+    except ValueError:  # whose words would quote the file
+        raise AccessError(f"the token for {of} cannot be read", seen=f"{path} is no text") from None
+    return _check_token(text, of)
 
 
-def _check_token(token: Any) -> str | None:
+def _check_token(token: Any, of: str = "the API server") -> str | None:
     """What becomes a header has no line ends; and an error never shows a token."""
     text = str(token or "").strip()
     if not all("!" <= character <= "~" for character in text):
-        raise AccessError("the token for the API server has characters in it that no token has")
+        raise AccessError(f"the token for {of} has characters in it that no token has")
     return text or None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import socket
+from collections.abc import Callable
 from urllib.parse import quote, unquote
 
 from .api import Api
@@ -25,13 +26,13 @@ def render_via(context: str, kubeconfig: str | None, namespace: str, pod: str) -
 
 
 @functools.cache
-def forward_via(via: str, port: int) -> int:
+def forward_via(via: str, port: int, open_port: Callable[..., Forward] = Forward) -> int:
     """The port of this machine that leads to a port of the pod; it stays for the life of the program."""
     api, namespace, pod = _parse_via(via)
-    return Forward(api, namespace, pod, port).port
+    return open_port(api, namespace, pod, port).port
 
 
-def dial_via(via: str, port: int) -> socket.socket:
+def dial_via(via: str, port: int, dial: Callable[..., socket.socket] = dial) -> socket.socket:
     """A socket whose other end is a port of the pod that the word names."""
     api, namespace, pod = _parse_via(via)
     return dial(api, namespace, pod, port)

@@ -1,7 +1,8 @@
 """Objects of one kind as they are now: one list, then a watch that goes on where it ended.
 
 The picture is true as of the last word from the API server, and whoever looks hears when there is none: a stream
-that breaks is opened again at the place where it broke, and when that fails nothing is known until the next list.
+that breaks is opened again at the place where it broke, and when that fails, or breaks too before a word has come,
+nothing is known until the next list.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ class Watch:
         keep: Callable[[Object], Object] = lambda found: found,
         heed: Callable[[Object | None, Object | None], object] = lambda _before, _after: None,
         pause: Callable[[float], object] | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`keep` cuts an object down to what is needed: thousands of pods are many megabytes.
 
@@ -64,7 +66,10 @@ class Watch:
         self._listed = False
         self._over = threading.Event()
         self._pause = pause or self._over.wait
+        self._clock = clock
         self._stream: Stream | None = None
+        self._broken = False
+        """Whether a stream has broken since the last word."""
         self.changed = threading.Condition()
         self.changes = 0
         """How often something changed, a trouble or its end included."""
@@ -178,7 +183,7 @@ class Watch:
             before, self._objects, self._version = self._objects, objects, version
             for name in before.keys() | objects.keys():
                 self._heed(before.get(name), objects.get(name))
-            self._trouble, self._listed = None, True
+            self._trouble, self._listed, self._broken = None, True, False
             self._tell()
 
     def _tell(self) -> None:
@@ -195,7 +200,7 @@ class Watch:
     def _follow(self) -> bool:
         """Take events until the stream ends; True when there were some, or it was open for a while."""
         query = {**self._query, "resourceVersion": self._version, "allowWatchBookmarks": "true"}
-        began_s, events = time.monotonic(), 0
+        began_s, events = self._clock(), 0
         with self._api.watch(self._resource, self._namespace, query, timeout_s=STREAM_S) as stream:
             try:
                 self._hold(stream)
@@ -203,10 +208,13 @@ class Watch:
                     events += 1
                     self._take(event)
             except UnreachableError:
-                pass  # whether the API server is away shows when the stream is opened again
+                # Once is what proxies do, and opening it again tells more; twice without a word is silence.
+                if self._broken and not self._over.is_set():
+                    raise
+                self._broken = True
             finally:
                 self._hold(None)
-        return events > 0 or time.monotonic() - began_s > SLOWEST_PAUSE_S
+        return events > 0 or self._clock() - began_s > SLOWEST_PAUSE_S
 
     def _hold(self, stream: Stream | None) -> None:
         """Let `stop` reach the stream."""
@@ -224,7 +232,7 @@ class Watch:
             name = "" if kind == "BOOKMARK" else self._name(found)
             kept = self._keep(found) if kind in {"ADDED", "MODIFIED"} else None
         with self.changed:
-            self._version = version
+            self._version, self._broken = version, False
             if not name:
                 return
             before = self._objects.pop(name, None)

@@ -8,7 +8,6 @@ import hashlib
 import http.client
 import io
 import os
-import select
 import socket
 import ssl
 import struct
@@ -27,13 +26,15 @@ MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 _PROTOCOL = "v4.channel.k8s.io"
 _GUID = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 _CHUNK_BYTES = 256 * 1024
+_MAX_REFUSAL_BYTES = 64 * 1024
 _LATER = (ssl.SSLWantReadError, ssl.SSLWantWriteError, BlockingIOError)
 
 
 class Frames:
     """Cuts what comes in into messages, and puts those together that came in pieces."""
 
-    def __init__(self) -> None:
+    def __init__(self, max_bytes: int = MAX_MESSAGE_BYTES) -> None:
+        self._max_bytes = max_bytes
         self._data = bytearray()
         self._message = bytearray()
 
@@ -47,7 +48,7 @@ class Frames:
                 yield kind, content
                 continue
             self._message += content
-            _check_size(len(self._message))
+            self._check_size(len(self._message))
             if last:
                 message, self._message = bytes(self._message), bytearray()
                 yield BINARY, message
@@ -64,17 +65,24 @@ class Frames:
             if len(data) < start:
                 return None
             size = struct.unpack_from(form, data, 2)[0]
-            _check_size(size)
+            self._check_size(size)
         if len(data) < start + size:
             return None
         frame = data[0], bytes(memoryview(data)[start : start + size])
         del data[: start + size]
         return frame
 
+    def _check_size(self, size: int) -> None:
+        if size > self._max_bytes:
+            raise UnreachableError(
+                "the API server sends a message that is too large", seen=f"{size} bytes"
+            )
 
-def _check_size(size: int) -> None:
-    if size > MAX_MESSAGE_BYTES:
-        raise UnreachableError("the API server sends a message that is too large", seen=str(size))
+
+def _length_of(answer: Message) -> int:
+    """How long a refusal is; no more is read of one than a person would."""
+    said = str(answer["Content-Length"] or "")
+    return min(int(said), _MAX_REFUSAL_BYTES) if said.isdecimal() else 0
 
 
 def make_frame(data: bytes, kind: int = BINARY) -> bytes:
@@ -98,7 +106,7 @@ def _mask(data: bytes, mask: bytes) -> bytes:
 class WebSocket:
     """A connection through the API server to something in the cluster.
 
-    `post`, `flush` and `take` never wait, for those who wait for several things at once. `send` and `receive` do.
+    Nothing waits here but the handshake: whoever uses it waits for several things at once.
     """
 
     def __init__(self, api: Api, path: str, query: dict[str, Any]) -> None:
@@ -134,11 +142,14 @@ class WebSocket:
         self._socket.sendall("\r\n".join([*lines, "", ""]).encode())
         status, answer = self._read_head()
         if status != 101:
-            body = self._read(int(answer["Content-Length"] or 0))
-            raise make_error(status, body, f"WEBSOCKET {path}")
+            raise make_error(status, self._read(_length_of(answer)), f"WEBSOCKET {path}")
         wanted = base64.b64encode(hashlib.sha1((key + _GUID).encode()).digest()).decode()  # noqa: S324  the protocol's
         if answer["Sec-WebSocket-Accept"] != wanted:
-            raise BackendError("the API server's answer is no WebSocket")
+            raise BackendError(
+                "the API server's answer is no WebSocket",
+                seen=f"Sec-WebSocket-Accept: {answer['Sec-WebSocket-Accept']}",
+                hint="a proxy on the way may not let WebSockets through",
+            )
 
     def _read_head(self) -> tuple[int, Message]:
         """The answer up to its empty line, byte by byte: what follows belongs to the messages."""
@@ -161,8 +172,6 @@ class WebSocket:
                 raise ConnectionResetError("the connection was closed")
             data += got
         return bytes(data)
-
-    # Without waiting
 
     def fileno(self) -> int:
         """For those who wait."""
@@ -214,30 +223,6 @@ class WebSocket:
                 self.flush()
             elif kind == BINARY:
                 self._messages.append(content)
-
-    # Waiting
-
-    def send(self, data: bytes, kind: int = BINARY) -> None:
-        """Send a message; OSError when the connection is gone."""
-        self.post(data, kind)
-        while self.is_open and self._unsent:
-            self.flush()
-            if self._unsent:
-                self._wait(select.POLLOUT)
-        if self._unsent:
-            raise BrokenPipeError("the connection through the API server is gone")
-
-    def receive(self) -> bytes | None:
-        """The next message; None when the other side has closed."""
-        while self.is_open and not self._messages:
-            self._wait(select.POLLIN)
-            self._fetch()
-        return self._messages.popleft() if self._messages else None
-
-    def _wait(self, event: int) -> None:
-        poller = select.poll()
-        poller.register(self._socket, event)
-        poller.poll()
 
     def close(self) -> None:
         """Let it go."""

@@ -9,9 +9,9 @@ from typing import Any
 
 from ..errors import MilkweedError
 from ..kube.api import Api, ApiError
+from ..kube.meshes import API_VERSION, KIND
 from ..kube.resources import EVENTS, MESHES, Resource
 from .lease import render_second, utc_now
-from .objects import API_VERSION, KIND
 from .reading import Object, items, key_of, name_of, namespace_of, number, text, uid_of
 from .reconcile import Action
 

@@ -84,14 +84,19 @@ def check_shape(mesh: Any, namespace: str) -> Iterator[Complaint]:
         yield "metadata.name", "is missing"
     if text(mesh, "metadata", "namespace") not in {"", namespace}:
         yield "metadata.namespace", f"is not {namespace!r}, which was asked"
-    if not isinstance(pick(mesh, "spec", "replicas"), int) or number(mesh, "spec", "replicas") < 1:
-        yield "spec.replicas", "is a whole number from 1 on"
+    yield from check_replicas(pick(mesh, "spec", "replicas"), "spec.replicas")
     if not items(mesh, "spec", "podTemplate", "spec", "containers"):
         yield "spec.podTemplate.spec.containers", "is missing"
     for key in _OURS:
         for part in ("labels", "annotations"):
             if key in mapping(mesh, "metadata", part):
                 yield f"metadata.{part}.{key}", "is not yours to say"
+
+
+def check_replicas(found: Any, path: str) -> Iterator[Complaint]:
+    """A number of hosts; what JSON calls true is none."""
+    if not isinstance(found, int) or isinstance(found, bool) or found < 1:
+        yield path, "is a whole number from 1 on"
 
 
 def admit(

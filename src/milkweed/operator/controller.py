@@ -10,13 +10,13 @@ from dataclasses import dataclass
 
 from ..errors import MilkweedError, UnreachableError
 from ..kube.api import ApiError
+from ..kube.meshes import MESH_LABEL, mesh_of_service, service_name
 from ..kube.resources import SERVICES, STATEFUL_SETS, Resource
 from .act import EXISTS, Hands
 from .conditions import ALL_READY, UPDATING, WAITING, is_told, make_status, read_condition
 from .ending import LEASE_OVER, is_over
 from .lease import render_second, utc_now
 from .memory import Memory
-from .objects import MESH_LABEL, service_name
 from .picture import Change, Picture, trim, trim_pod
 from .pods import find_ailment, is_ready
 from .reading import (
@@ -69,7 +69,7 @@ def make_pictures(changed: Change) -> Pictures:
 
 
 def _mesh_of_service(found: Object) -> Key:
-    return namespace_of(found), name_of(found).removesuffix("-svc")
+    return namespace_of(found), mesh_of_service(name_of(found))
 
 
 def _mesh_of_pod(found: Object) -> Key:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..kube.meshes import DEFAULT_PORT, KIND
 from ..kube.resources import MESHES
-from .objects import DEFAULT_PORT, KIND
 
 NAME_RULE = "self.metadata.name.matches('^[a-z][a-z0-9]*$') && self.metadata.name.size() <= 63"
 NAME_MESSAGE = (

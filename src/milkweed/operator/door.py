@@ -14,7 +14,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from ..errors import AccessError
+from ..errors import AccessError, MilkweedError
 from .asked import LARGEST, Answer, Request
 from .lease import render_time, utc_now
 from .provision import Provisioner
@@ -66,12 +66,15 @@ class Door(ThreadingHTTPServer):
         *,
         log: Callable[[str], None] = lambda _line: None,
         wall: Callable[[], dt.datetime] = utc_now,
+        longest_s: float = LONGEST_S,
+        callers: int = CALLERS,
     ) -> None:
         self.provisioner = provisioner
+        self._longest_s = longest_s
         self._certificate = certificate
         self._log = log
         self._wall = wall
-        self._room = threading.BoundedSemaphore(CALLERS)
+        self._room = threading.BoundedSemaphore(callers)
         certificate.get()
         super().__init__(address, _Handler)
 
@@ -92,11 +95,16 @@ class Door(ThreadingHTTPServer):
     def finish_request(self, request: Any, client_address: Any) -> None:
         """Shake hands here and not where callers are waited for: one who is slow holds up nobody else."""
         request.settimeout(IDLE_S)
-        with self._certificate.get().wrap_socket(request, server_side=True) as secured:
-            limit = threading.Timer(LONGEST_S, _break_off, (secured,))
+        context = self._certificate.get()
+        # The time of a caller counts from here on: one who shakes hands byte by byte takes a place as well.
+        with context.wrap_socket(
+            request, server_side=True, do_handshake_on_connect=False
+        ) as secured:
+            limit = threading.Timer(self._longest_s, _break_off, (secured,))
             limit.daemon = True
             limit.start()
             try:
+                secured.do_handshake()
                 super().finish_request(secured, client_address)
             finally:
                 limit.cancel()
@@ -105,7 +113,7 @@ class Door(ThreadingHTTPServer):
         """Callers who break off, or do not trust us, are their own affair; a mistake of ours is told."""
         error = sys.exception()
         if not isinstance(error, OSError):
-            self._log(f"a request from {client_address[0]} failed: {type(error).__name__}")
+            self._log(f"a request from {client_address[0]} failed: {_describe(error)}")
 
     def write_down(self, answer: Answer, address: str) -> None:
         """One line for each request, with no secret in it."""
@@ -176,7 +184,12 @@ def _break_off(secured: socket.socket) -> None:
         socket.socket.shutdown(secured, socket.SHUT_RDWR)
 
 
-def find_port(door: Door) -> int:
-    """The port on which callers are waited for."""
-    listener: socket.socket = door.socket
-    return int(listener.getsockname()[1])
+def _describe(error: BaseException | None) -> str:
+    """What a person can mend, in words; of a mistake of ours its place, and nothing that was said."""
+    if isinstance(error, MilkweedError):
+        return str(error)
+    trace = error.__traceback__ if error is not None else None
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    place = f" at {trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}" if trace else ""
+    return f"{type(error).__name__}{place}"

@@ -14,6 +14,7 @@ from ..backends.kubernetes.reasons import describe_pod
 from ..backends.kubernetes.start import JOB_LABEL
 from ..errors import MilkweedError
 from ..kube.api import Api, ApiError
+from ..kube.meshes import API_VERSION, KIND, make_selector, render_labels
 from ..kube.resources import MESHES, PODS
 from .admission import (
     RULE_LABEL,
@@ -22,6 +23,7 @@ from .admission import (
     Verdict,
     Violation,
     admit,
+    check_replicas,
     check_shape,
     is_of,
     measure,
@@ -30,7 +32,6 @@ from .admission import (
 )
 from .asked import Deny, parse_body
 from .job_secrets import AskedSecret, JobSecrets, check_data, check_secrets, parse_secrets
-from .objects import API_VERSION, KIND, make_selector
 from .podcheck import Complaint
 from .policy import Caller, Policy
 from .reading import (
@@ -146,8 +147,7 @@ class Granter:
         return 200, _show(found) | {"pods": self._look_at_pods(asked)}
 
     def _look_at_pods(self, asked: Asked) -> list[dict[str, Any]]:
-        labels = make_selector(asked.name)
-        chosen = ",".join(f"{key}={value}" for key, value in labels.items())
+        chosen = render_labels(make_selector(asked.name))
         found = items(self._api.get(PODS, asked.namespace, labelSelector=chosen), "items")
         views = [dataclasses.asdict(describe_pod(pod)) for pod in found]
         ours = [view for view in views if view.pop("owner") == f"StatefulSet/{asked.name}"]
@@ -235,9 +235,7 @@ def _check_request(mesh: Object, carried: Any, namespace: str) -> Iterator[Compl
 def _check_change(change: Object, job: str) -> Iterator[Complaint]:
     known = {"replicas", "annotations", "secrets"}
     yield from ((key, "is not allowed") for key in change if key not in known)
-    replicas = pick(change, "replicas")
-    if not isinstance(replicas, int) or isinstance(replicas, bool) or replicas < 1:
-        yield "replicas", "is a whole number from 1 on"
+    yield from check_replicas(pick(change, "replicas"), "replicas")
     for key, value in mapping(change, "annotations").items():
         if not key.startswith(NOTES) or not isinstance(value, str):
             yield f"annotations.{key}", f"is not a text of {NOTES}…"

@@ -15,10 +15,10 @@ from typing import Any
 from ..backends.kubernetes.start import JOB_LABEL, NAME_NOTE
 from ..errors import BackendError
 from ..kube.api import Api, ApiError
+from ..kube.meshes import API_VERSION, KIND
 from ..kube.resources import SECRETS
 from .admission import is_of, sign
 from .asked import Deny
-from .objects import API_VERSION, KIND
 from .podcheck import Complaint
 from .policy import Caller
 from .reading import Object, is_leaving, items, mapping, name_of, namespace_of, pick, text, uid_of

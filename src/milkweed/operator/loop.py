@@ -66,8 +66,10 @@ class Operator:
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], dt.datetime] = utc_now,
         log: Callable[[str], None] = lambda _line: None,
+        pause: Callable[[float], object] = time.sleep,
     ) -> None:
         self.api = api
+        self._pause = pause
         self.settings = settings
         self._clock = clock
         self._log = log
@@ -95,7 +97,7 @@ class Operator:
             (SERVICES, seen.services, SELECTOR),
             (PODS, seen.pods, SELECTOR),
         ]
-        ways: dict[str, Any] = {"clock": self._clock, "log": self._log}
+        ways: dict[str, Any] = {"clock": self._clock, "log": self._log, "pause": self._pause}
         return [
             Follower(self.api, resource, namespace, picture, labels=labels, **ways)
             for namespace in self.settings.namespaces or [""]
@@ -217,7 +219,7 @@ class Operator:
         self.queue.wake()
         deadline = time.monotonic() + STOP_S
         while self._working and time.monotonic() < deadline:
-            time.sleep(0.05)
+            self._pause(0.05)
         self.leadership.release()
         self._log(f"{self.settings.identity} has stopped")
 

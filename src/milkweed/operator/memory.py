@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from ..kube.meshes import service_name
 from ..kube.resources import SERVICES, STATEFUL_SETS
-from .objects import service_name
 from .reading import Key, key_of
 from .reconcile import Action
 

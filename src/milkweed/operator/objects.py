@@ -8,35 +8,28 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from ..kube.meshes import (
+    API_VERSION,
+    APP,
+    APP_LABEL,
+    DEFAULT_PORT,
+    KIND,
+    make_selector,
+    service_name,
+)
 from ..kube.resources import MESHES
 from .reading import Object, items, mapping, name_of, namespace_of, number, pick, text, uid_of
 
-API_VERSION = f"{MESHES.group}/{MESHES.version}"
-KIND = "MonarchMesh"
-APP_LABEL = "app.kubernetes.io/name"
-APP = "monarch-worker"
-MESH_LABEL = f"{MESHES.group}/mesh-name"
 HASH = f"{MESHES.group}/desired-pod-template-hash"
 """Which template was asked for. What the cluster made of it may differ, by others on its way in."""
 PASSED_ON = f"{MESHES.group}/passed-on"
 """Which labels and annotations came from the mesh, so that they go when they go there."""
-DEFAULT_PORT = 26600
 PORT_NAME = "monarch"
 SELECTOR = f"{APP_LABEL}={APP}"
 """Finds everything that belongs to any mesh."""
 
 _KEPT_BACK = frozenset({"kubectl.kubernetes.io/last-applied-configuration", HASH, PASSED_ON})
 """Annotations that speak of the mesh itself, or are ours."""
-
-
-def service_name(mesh: str) -> str:
-    """The name of a mesh's Service, which is part of its hosts' names."""
-    return f"{mesh}-svc"
-
-
-def make_selector(mesh: str) -> dict[str, str]:
-    """The labels by which the pods of a mesh are found."""
-    return {APP_LABEL: APP, MESH_LABEL: mesh}
 
 
 def make_owner(mesh: Object) -> dict[str, Any]:

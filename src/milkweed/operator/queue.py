@@ -92,11 +92,6 @@ class WorkQueue:
         times = [at for key, at in self._due.items() if key not in self._busy]
         return min(times) - self._clock() if times else _NAP_S
 
-    def next_s(self) -> float | None:
-        """How long until the next look is due; None when nothing is to be looked at."""
-        with self._changed:
-            return max(self._next_s(), 0.0) if self._due else None
-
     def done(self, key: Key, again_s: float | None = None) -> None:
         """It was looked at; look again after some time, or when it changes."""
         with self._changed:

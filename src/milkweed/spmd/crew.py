@@ -49,6 +49,7 @@ class Crew:
         *,
         sleep: Callable[[float], object] = bell.wait,
         clock: Callable[[], float] = time.monotonic,
+        prepare: Callable[..., None] = prepare_hosts,
     ) -> None:
         check_backend(target.backend)
         check_kept(target)
@@ -60,12 +61,14 @@ class Crew:
         self._orders: dict[str, list[Message]] = {}
         self._addresses: dict[str, str] = {}
         self._broken: set[str] = set()
-        self._prepared: set[str] = set()
+        self._prepared: set[tuple[str, str]] = set()
+        """Addresses, each with the keeper that was behind it: one that replaces it is new."""
         self._saying = threading.RLock()
         """Held while orders are given, so that none overtakes another that is said again."""
         self._show = show
         self._sleep = sleep
         self._clock = clock
+        self._bring = prepare
         self._lost: dict[str, str] = {}
         self._over = False
         self._short_s: float | None = None
@@ -228,8 +231,9 @@ class Crew:
 
     def _prepare(self, doors: Sequence[str]) -> None:
         """Bring hosts that are new to what their image says, and their folders."""
-        new = [address for address in doors if address not in self._prepared]
-        prepare_hosts(self.target.spec, new, clock=self._clock)
+        there = {(each.address, each.keeper) for each in self._presence.sessions}
+        new = sorted(key for key in there - self._prepared if key[0] in doors)
+        self._bring(self.target.spec, [address for address, _ in new], clock=self._clock)
         self._prepared.update(new)
 
     def _let_in(self, hosts: Sequence[str]) -> None:

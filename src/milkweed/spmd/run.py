@@ -46,7 +46,7 @@ def run(
         launch=launch,
         wrapper=wrapper,
         env={**passed_on(os.environ), **(env or {}), **launch.env},
-        cwd=cwd or _choose_folder(target),
+        cwd=_choose_folder(target, cwd),
         template=template,
         token=uuid.uuid4().hex[:8],
     )
@@ -63,11 +63,15 @@ def run(
         crew.close()
 
 
-def _choose_folder(target: Target) -> str:
-    """Where ranks run: here, where hosts have this folder, or where it was sent to; else where hosts are."""
+def _choose_folder(target: Target, folder: str | None) -> str:
+    """Where ranks run: in a folder that was named, else here; where hosts do not have that, where it was sent to.
+
+    One that was not sent is looked for on hosts when it was named; else ranks run where hosts are.
+    """
     if target.backend.capabilities.shares_files:
-        return os.getcwd()
-    return find_sent(target.spec.client.get("sync_dirs") or (), os.getcwd())
+        return folder or os.getcwd()
+    sent = find_sent(target.spec.client.get("sync_dirs") or (), folder or os.getcwd())
+    return sent or folder or ""
 
 
 def _tell_size(target: Target, launch: Launch) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from ..backends import GROUP
 from ..errors import SpecError, UnknownBackendError
@@ -120,9 +120,37 @@ def choose_backend(
         options, notes = said, []
     backend = dialect.backend if dialect else scheduler
     _check_places(app, backend)
+    if backend == "kubernetes":
+        options = _add_roles(options, app)
     return Chosen(
         backend=backend, options=options, notes=(*notes, *_notes(app, backend, scheduler))
     )
+
+
+_PODS = frozenset({"image", "pod_template", "label_selector"})
+"""Settings of a mesh that say where its pods come from."""
+
+
+def _add_roles(options: Mapping[str, Any], app: Application) -> dict[str, Any]:
+    """Pods are made of the roles' images, and get their workspaces, unless the settings say otherwise."""
+    added = dict(options)
+    meshes: Any = options.get("meshes", {})
+    if isinstance(meshes, Mapping) and "image" not in options:
+        added["meshes"] = _add_images(cast("Mapping[str, Any]", meshes), app)
+    folders = sorted({role.workspace for role in app.roles if role.workspace})
+    if folders:
+        added.setdefault("sync_dirs", folders)
+    return {key: value for key, value in added.items() if key != "meshes" or value}
+
+
+def _add_images(meshes: Mapping[str, Any], app: Application) -> dict[str, Any]:
+    images = {role.name: role.image for role in app.roles if role.image}
+    added: dict[str, Any] = {**meshes}
+    for name, image in images.items():
+        own: Any = meshes.get(name, {})
+        if isinstance(own, Mapping) and not _PODS & own.keys() and not os.path.isdir(image):
+            added[name] = {**own, "image": image}
+    return added
 
 
 def _said(cfg: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -268,7 +268,7 @@ class Keeper:
 
     def _stop(self, _client: Client, message: Mapping[str, Any]) -> None:
         self.lease.keep = self.lease.keep and not message.get("forget", False)
-        self.lease_over = bool(message.get("for_good"))
+        self.lease_over = self.lease_over or bool(message.get("for_good"))
         self.stop(str(message.get("reason", "it was killed")))
 
     def _gone(self, client: Client) -> None:

@@ -18,7 +18,7 @@ import signal
 import stat
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,8 @@ CLAIM_S = 10.0
 """How long a keeper of the same share may take to leave: the job was put back into the queue, and started here."""
 SWEEP_AFTER_S = 60.0
 """A folder that was made just now may be about to be locked."""
+_SILENCE = ("unable to contact", "timed out", "connection", "communication")
+"""Words of a scheduler's command that nobody answered."""
 PATIENCE_S = 2.0
 """How long to look for the job's folder: a shared file system may show it late."""
 
@@ -70,13 +72,29 @@ def keep(invitation: Mapping[str, Any], index: int, run: Path) -> int:
     return code
 
 
-def end_job(command: Sequence[str]) -> None:
-    """When the lease is over, so is the job, though nobody may be left to notice."""
-    if not command:
-        return
-    with contextlib.suppress(OSError, subprocess.SubprocessError):
-        words = [os.path.expandvars(word) for word in command]
-        subprocess.run(words, timeout=30, check=False)  # noqa: S603  the scheduler's own command
+def end_job(command: Sequence[str], *, sleep: Callable[[float], object] = time.sleep) -> None:
+    """When the lease is over, so is the job, though nobody may be left to notice.
+
+    A scheduler that is silent is asked again, as long as it lets this process live: on another machine of the job,
+    one that is cut off, something may run that only the scheduler can end.
+    """
+    words = [os.path.expandvars(word) for word in command]
+    pause_s = 1.0
+    while words and not _is_heard(words):
+        sleep(pause_s)
+        pause_s = min(pause_s * 1.5, 10.0)
+
+
+def _is_heard(words: Sequence[str]) -> bool:
+    """Run the scheduler's own command; whether it did what it can do, or was told no."""
+    try:
+        done = subprocess.run(words, capture_output=True, timeout=30, check=False)  # noqa: S603  words, no shell
+    except subprocess.TimeoutExpired:
+        return False
+    except (OSError, subprocess.SubprocessError):
+        return True
+    trouble = done.stderr.decode(errors="replace").lower()
+    return done.returncode == 0 or not any(phrase in trouble for phrase in _SILENCE)
 
 
 def runs_folder() -> Path:
@@ -158,10 +176,10 @@ def make_share(
     host["log"] = f"{logs}/{host['mesh']}.{host['rank']}.log"
     host["transport"] = "tls"
     host["name"] = start["addresses"].get(node, node)
-    if start.get("replaced"):
+    if start.get("reuses_names"):
         host["name"] = tls.vary_name(host["name"], secrets.randbits(32))
     host["port"] = start["port"]
-    host["turn"] = 0 if start.get("replaced") else turn_of(invitation) + start["turn"]
+    host["turn"] = 0 if start.get("reuses_names") else turn_of(invitation) + start["turn"]
     host["env"] = {**host["env"], **credentials}
     return {
         **start,

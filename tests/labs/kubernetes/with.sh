@@ -47,24 +47,7 @@ if [ -e /run/netns/k8s-cp ] || pid_of kube-apiserver >/dev/null; then
   "$W/down.sh" >/dev/null 9>&-
 fi
 
-child=
-down() {
-  local rc=$?
-  trap '' HUP INT TERM
-  if [ -n "$child" ]; then
-    [ "$rc" = 130 ] || kill -TERM "$child" 2>/dev/null || true # Ctrl-C it has heard itself
-    for _ in $(seq 50); do # it may have something to say
-      kill -0 "$child" 2>/dev/null || break
-      sleep 0.1
-    done
-  fi
-  "$W/down.sh" >/dev/null 9>&- || { echo "with.sh: the cluster was not taken down" >&2; rc=1; }
-  exit "$rc"
-}
-trap down EXIT
-trap 'exit 129' HUP
-trap 'exit 130' INT
-trap 'exit 143' TERM
+down_after "$W/down.sh" "of Kubernetes"
 
 # Nodes that are silent are noticed soon.
 export NODE_GRACE=${NODE_GRACE:-8s} NODE_LEASE=${NODE_LEASE:-8}
@@ -73,11 +56,5 @@ touch "$RUN/with"
 
 { # read as a whole before it runs: this file may change while CMD does
   export MILKWEED_KUBERNETES_LAB=$NODES MILKWEED_KUBERNETES_LAB_PID=$$
-  # In the background, or no signal would reach this script before CMD ends; with the usual input and signals.
-  env --default-signal=INT,QUIT "$W/place.sh" inside "$@" <&0 9>&- &
-  child=$!
-  rc=0
-  wait "$child" || rc=$?
-  child=
-  exit "$rc"
+  run_child "$W/place.sh" inside "$@"
 }

@@ -69,24 +69,7 @@ for folder in "$PWD" "$(dirname "$(dirname "$(command -v "$1" || echo /-/-)")")"
 done
 export SHARED_TMP=${SHARED_TMP:-}
 
-child=
-down() {
-  local rc=$?
-  trap '' HUP INT TERM
-  if [ -n "$child" ]; then
-    [ "$rc" = 130 ] || kill -TERM "$child" 2>/dev/null || true # Ctrl-C it has heard itself
-    for _ in $(seq 50); do # it may have something to say
-      kill -0 "$child" 2>/dev/null || break
-      sleep 0.1
-    done
-  fi
-  "$S/down.sh" >/dev/null 9>&- || { echo "with.sh: the cluster $NAME was not taken down" >&2; rc=1; }
-  exit "$rc"
-}
-trap down EXIT
-trap 'exit 129' HUP
-trap 'exit 130' INT
-trap 'exit 143' TERM
+down_after "$S/down.sh" "$NAME"
 
 # Faults are seen soon, and jobs start at once.
 export SLURMD_TIMEOUT=${SLURMD_TIMEOUT:-6} MESSAGE_TIMEOUT=${MESSAGE_TIMEOUT:-4} KILL_WAIT=${KILL_WAIT:-2}
@@ -95,11 +78,5 @@ export SCHED_PARAMS=${SCHED_PARAMS:-batch_sched_delay=0,sched_interval=1,sched_m
 
 { # read as a whole before it runs: this file may change while CMD does
   export MILKWEED_SLURM_LAB=$NAME MILKWEED_SLURM_LAB_OUTSIDE=$$
-  # In the background, or no signal would reach this script before CMD ends; with the usual input and signals.
-  env --default-signal=INT,QUIT "$S/login" "$@" <&0 9>&- &
-  child=$!
-  rc=0
-  wait "$child" || rc=$?
-  child=
-  exit "$rc"
+  run_child "$S/login" "$@"
 }

@@ -4,29 +4,31 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from ... import registry
 from ...control import RemoteLog
-from ...errors import AllocationError, BackendError, MilkweedError, UnreachableError
+from ...errors import MilkweedError, UnreachableError
 from ...hosts import Host
 from ...kube.api import Api
 from ...kube.resources import MESHES, SECRETS
-from ...kube.via import api_of
-from ...logs import follow_files
 from ...option_tables import KUBERNETES_OPTIONS
 from ...options import OptionField
 from ...spec import JobSpec
 from ...status import HostState, HostStatus, Liveness, Status
+from ...worker.wire import STATE_ENV
+from .. import keepers
 from ..base import Capabilities, Handle, LogLine, Request
+from ..keepers import Answer, ask_all, check_running, follow_hosts
+from ..packing import pack_worker
 from . import blind, cluster
 from .asked import AskedApi, endpoint_of
 from .batch import check_batch
 from .blind import is_blind
 from .clients import read_client, read_client_log
-from .credentials import ensure_authority, pack
+from .credentials import ensure_authority
 from .finding import (
     choose_api,
     delete_objects,
@@ -34,17 +36,17 @@ from .finding import (
     list_objects,
     make_handle,
     mesh_names,
+    reach_api,
     read_handles,
 )
 from .making import Maker, load_place, save_place
 from .places import AnyApi, Pod, ask_pod, make_door, make_host, pods_in, selectors_of
 from .pod_parts import part
-from .settings import make_plans
+from .settings import DEFAULT_NAMESPACE, make_plans
 from .start import JOB_LABEL, NAME_NOTE
-from .status import answer_to_status, judge_pod, make_status
+from .status import judge_pod, make_status
 
 CLIENT = "client"
-_AT_ONCE = 32
 
 
 class KubernetesBackend:
@@ -57,8 +59,10 @@ class KubernetesBackend:
     OPTIONS: ClassVar[Mapping[str, OptionField]] = KUBERNETES_OPTIONS
 
     def validate(self, spec: JobSpec) -> None:
-        """Check names and settings; the cluster itself is not asked."""
-        make_plans(spec, spec.options.get("namespace", "default"))
+        """Check names, settings, and that there is a cluster to ask; it is not asked."""
+        make_plans(spec, spec.options.get("namespace", DEFAULT_NAMESPACE))
+        if STATE_ENV not in os.environ:  # a client inside needs no cluster but its own hosts
+            choose_api(spec)
 
     # Asking
 
@@ -72,7 +76,7 @@ class KubernetesBackend:
             check_batch(request, plans)
         save_place(registry.folder_of(request.apply_id), handle)
         authority, maker = ensure_authority(request.apply_id), Maker(api, handle, request, plans)
-        maker.make(authority, worker=pack())
+        maker.make(authority, worker=pack_worker())
         if request.client_script:
             maker.make_client(authority)
         return handle
@@ -84,7 +88,7 @@ class KubernetesBackend:
         request = Request(spec=spec, apply_id=handle["apply_id"])
         resized = make_handle(request, api, handle["namespace"], plans)
         maker = Maker(api, resized, request, plans)
-        maker.resize(ensure_authority(handle["apply_id"], api, handle), worker=pack())
+        maker.resize(ensure_authority(handle["apply_id"], api, handle), worker=pack_worker())
         return resized
 
     # Looking
@@ -92,7 +96,7 @@ class KubernetesBackend:
     def _api(self, handle: Handle) -> AnyApi:
         if handle.get("provision"):
             return AskedApi(endpoint_of(handle["provision"]), handle["namespace"])
-        return api_of(handle.get("context") or None, handle.get("kubeconfig"))
+        return reach_api(handle.get("context") or None, handle.get("kubeconfig"))
 
     def find(self, apply_id: str) -> Handle | None:
         """Look for the mark that the job's objects carry: where they were asked for, or in this context."""
@@ -100,7 +104,7 @@ class KubernetesBackend:
         if known is not None and is_blind(known):
             return known
         if known is None:
-            return read_handles(find_meshes(api_of(None, None), apply_id)).get(apply_id)
+            return read_handles(find_meshes(reach_api(), apply_id)).get(apply_id)
         if not any(mesh["made"] for mesh in known["meshes"].values()):
             return known
         api = self._api(known)
@@ -111,7 +115,7 @@ class KubernetesBackend:
 
     def allocations(self) -> Mapping[str, str]:
         """Every job that carries our mark, as far as this user may look."""
-        found = find_meshes(api_of(None, None))
+        found = find_meshes(reach_api())
         return {
             part(item, "metadata", "labels")[JOB_LABEL]: part(item, "metadata", "annotations").get(
                 NAME_NOTE, ""
@@ -136,7 +140,7 @@ class KubernetesBackend:
         lost |= {
             pod.label: judge_pod(pod, answer)
             if isinstance(answer, str)
-            else answer_to_status(pod, answer)
+            else keepers.make_status(answer)
             for pod, answer in asked
         }
         return Status(liveness=Liveness.RUNNING, hosts=tuple(lost[pod.label] for pod in pods))
@@ -165,11 +169,9 @@ class KubernetesBackend:
     def _pods(self, handle: Handle) -> list[Pod]:
         return pods_in(self._api(handle), handle)
 
-    def _ask(self, handle: Handle, pods: Sequence[Pod]) -> list[tuple[Pod, Any]]:
+    def _ask(self, handle: Handle, pods: Sequence[Pod]) -> list[tuple[Pod, Answer | str]]:
         """Every host's own answer, or why there is none."""
-        ask = functools.partial(ask_pod, self._api(handle), handle)
-        with ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
-            return list(zip(pods, pool.map(ask, pods), strict=True))
+        return ask_all(pods, functools.partial(ask_pod, self._api(handle), handle))
 
     def explain(self, handle: Handle, host: str) -> HostStatus:
         """What became of a host that no longer answers."""
@@ -207,11 +209,7 @@ class KubernetesBackend:
         """The hosts, with the addresses their workers serve."""
         if is_blind(handle):
             return blind.hosts(handle)
-        status = self.glance(handle, fresh=True)
-        if status.liveness is Liveness.UNKNOWN:
-            raise UnreachableError("it is not known which hosts the job has", seen=status.reason)
-        if status.liveness is not Liveness.RUNNING:
-            raise AllocationError("the job has no hosts now", seen=status.describe())
+        check_running(self.glance(handle, fresh=True))
         api = self._api(handle)
         return [
             make_host(api, handle, pod, answer)
@@ -221,11 +219,6 @@ class KubernetesBackend:
     def logs(self, handle: Handle, host: str | None, *, follow: bool) -> Iterator[LogLine]:
         """Ask each host's keeper for its log; `client` is a batch client, of which the cluster has it."""
         doors = self._log_doors(handle)
-        if host is not None and host not in doors:
-            raise BackendError(
-                f"there is no host {host!r}", hint=f"the hosts are {', '.join(doors)}"
-            )
-        chosen = {host: doors[host]} if host else doors
 
         def alive() -> bool:
             return self.glance(handle).liveness is not Liveness.ENDED
@@ -237,8 +230,7 @@ class KubernetesBackend:
                     return read_client_log(self._api(handle), handle)[offset:]
                 return remote.read(path, offset)
 
-            for label, text in follow_files(chosen, follow=follow, alive=alive, read=read):
-                yield LogLine(host=label, text=text)
+            yield from follow_hosts(doors, host, follow=follow, alive=alive, read=read)
 
     def _log_doors(self, handle: Handle) -> dict[str, str]:
         if is_blind(handle):

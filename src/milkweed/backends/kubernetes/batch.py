@@ -17,7 +17,6 @@ from ...state import Record
 from ...worker import tls
 from ...worker.wire import STATE_ENV
 from ..base import Request
-from ..slurm.script import pack_files
 from .blind import CLIENT_FOLDER
 from .pod_parts import part
 from .settings import MeshPlan
@@ -143,12 +142,6 @@ def make_client_data(
 
 def _patient(spec: JobSpec) -> JobSpec:
     return replace(spec, client={"start_timeout": PATIENCE_S, **spec.client})
-
-
-def pack_package() -> bytes:
-    """All of milkweed: the client's image need not have it, and has the same version then."""
-    package = Path(__file__).parents[2]
-    return pack_files(package, sorted(package.rglob("*.py")))
 
 
 def make_job(request: Request, plan: MeshPlan, command: list[str]) -> dict[str, Any]:

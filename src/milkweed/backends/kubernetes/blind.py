@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from ... import registry
-from ...control import BY_HOST, Connection, Door
-from ...errors import AccessError, DeadlineError, MilkweedError, UnreachableError
+from ...control import BY_HOST, Door
 from ...hosts import Host
 from ...status import HostState, HostStatus, Liveness, Status
+from .. import keepers
 from ..base import Handle
 from ..credentials import KEY_FOLDER
+from ..keepers import Answer, ask_all, ask_keeper, stop_keeper
 from .start import Place
 
 CLIENT_FOLDER = "client-by-host"
 """The certificate of a client that hosts never dial: it need not carry an address."""
-_AT_ONCE = 32
-_END_S = 10.0
 
 
 def is_blind(handle: Handle) -> bool:
@@ -49,20 +46,8 @@ def _place(handle: Handle, mesh: Mapping[str, Any]) -> Place:
     return Place(namespace=handle["namespace"], name=mesh["name"], port=mesh["port"])
 
 
-def _ask(door: Door) -> Mapping[str, Any] | str:
-    try:
-        with Connection(str(door)) as connection:
-            return connection.ask({"op": "status"}, "status")
-    except (UnreachableError, DeadlineError, AccessError) as error:
-        return error.seen or error.what
-    except MilkweedError as error:
-        return error.what
-
-
-def _ask_all(handle: Handle) -> list[tuple[Door, Mapping[str, Any] | str]]:
-    found = doors(handle)
-    with ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
-        return list(zip(found, pool.map(_ask, found), strict=True))
+def _ask_all(handle: Handle) -> list[tuple[Door, Answer | str]]:
+    return ask_all(doors(handle), lambda door: ask_keeper(lambda: door))
 
 
 def look() -> Status:
@@ -82,51 +67,24 @@ def explain_silence(host: str) -> HostStatus:
     return HostStatus(host=host, state=HostState.STARTING, reason=words)
 
 
-def _judge(door: Door, answer: Mapping[str, Any] | str) -> HostStatus:
+def _judge(door: Door, answer: Answer | str) -> HostStatus:
     if isinstance(answer, str):
         return HostStatus(host=door.host, state=HostState.STARTING, reason=answer)
-    item = next(item for item in answer["hosts"] if item["host"] == door.host)
-    return HostStatus(
-        host=door.host,
-        state=HostState(item["state"]),
-        reason="\n".join([item["reason"], *item.get("tail", ())]).strip(),
-        exit_code=item.get("exit_code"),
-    )
+    return keepers.make_status(answer)
 
 
 def hosts(handle: Handle) -> Sequence[Host]:
     """The hosts, with the addresses their workers serve."""
-    found: list[Host] = []
-    for door, answer in _ask_all(handle):
-        if isinstance(answer, str):
-            raise UnreachableError(f"host {door.host} does not answer", seen=answer)
-        item = next(item for item in answer["hosts"] if item["host"] == door.host)
-        mesh, _, rank = door.host.rpartition("/")
-        found.append(
-            Host(
-                name=door.machine,
-                mesh=mesh,
-                rank=int(rank),
-                address=item["address"],
-                control=str(door),
-            )
-        )
-    return found
+    return [
+        keepers.make_host(door.host, answer, name=door.machine, control=str(door))
+        for door, answer in _ask_all(handle)
+    ]
 
 
 def end(handle: Handle) -> None:
     """Tell all hosts that nobody wants them any more; the operator then ends their meshes."""
-    found = doors(handle)
-    with ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
-        list(pool.map(_end, found))
+    ask_all(doors(handle), _end)
 
 
 def _end(door: Door) -> None:
-    order = {"op": "stop", "reason": "its client has ended", "for_good": True}
-    with (
-        contextlib.suppress(UnreachableError, DeadlineError, AccessError),
-        Connection(str(door)) as connection,
-    ):
-        connection.send(order)
-        while connection.receive(_END_S) is not None:
-            pass
+    stop_keeper(lambda: door, reason="its client has ended", for_good=True)

@@ -31,5 +31,5 @@ def read_client_log(api: AnyApi, handle: Handle) -> bytes:
         if isinstance(api, Api):
             with contextlib.suppress(ApiError):  # it has not begun yet
                 path = PODS.path(handle["namespace"], pod["metadata"]["name"], "log")
-                return api.text(path).encode()
+                return api.read(path)
     return b""

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
-from ...bell import bell
+from ...bell import Bell, bell
 from ...kube.api import Api, ApiError
 from ...kube.resources import MESHES, PODS, Resource
 from ...kube.watch import Watch
@@ -62,7 +62,9 @@ def forget(api: Api, namespace: str, selector: str) -> None:
             watch.stop()
 
 
-def ring(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> None:
+def ring(
+    before: Mapping[str, Any] | None, after: Mapping[str, Any] | None, bell: Bell = bell
+) -> None:
     """Whoever waits for a job looks at once when an object comes, goes, or is in another phase."""
     if _phase(before) != _phase(after):
         bell.ring()

@@ -12,7 +12,6 @@ from ...kube.api import Api
 from ...kube.resources import SECRETS
 from ...pki import Authority, load_authority, save_authority
 from .. import credentials
-from ..slurm.script import pack_worker
 from .asked import AskedApi
 from .start import authority_name
 
@@ -34,8 +33,3 @@ def ensure_authority(
     )
     save_authority(keys, authority)
     return authority
-
-
-def pack() -> bytes:
-    """The worker, as pods get it."""
-    return base64.b64decode(pack_worker())

@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from ...errors import DeadlineError
+from ...errors import DeadlineError, SpecError, UnreachableError
 from ...kube.api import Api, ApiError
 from ...kube.resources import JOBS, MESHES, PODS, SECRETS, Resource
 from ...kube.via import api_of
@@ -31,6 +31,14 @@ def choose_api(spec: JobSpec) -> AnyApi:
         namespace = spec.options.get("namespace") or own_namespace()
         return AskedApi(endpoint_of(read_provision(said)), namespace)
     return api_of(spec.options.get("context"), spec.options.get("kubeconfig"))
+
+
+def reach_api(context: str | None = None, kubeconfig: str | None = None) -> Api:
+    """The API server, for who looks for what exists: without a way to it, nothing is known of that."""
+    try:
+        return api_of(context, kubeconfig)
+    except SpecError as error:
+        raise UnreachableError(error.what, seen=error.seen, hint=error.hint) from error
 
 
 def find_meshes(api: Api, apply_id: str = "") -> list[Any]:
@@ -78,9 +86,15 @@ def mesh_names(api: AnyApi, handle: Handle) -> set[str]:
     return {item["metadata"]["name"] for item in list_objects(api, MESHES, handle)}
 
 
-def delete_objects(api: AnyApi, handle: Handle) -> None:
+def delete_objects(
+    api: AnyApi,
+    handle: Handle,
+    *,
+    timeout_s: float = CANCEL_TIMEOUT_S,
+    pause: Callable[[AnyApi, Handle], None] | None = None,
+) -> None:
     """Delete all that carries a job's mark, and wait until its pods are gone."""
-    deadline_s = time.monotonic() + CANCEL_TIMEOUT_S
+    deadline_s = time.monotonic() + timeout_s
     namespace = handle["namespace"]
     for resource in (JOBS, MESHES, SECRETS):
         for item in list_objects(api, resource, handle):
@@ -93,10 +107,16 @@ def delete_objects(api: AnyApi, handle: Handle) -> None:
                 seen=names,
                 hint="a node that does not answer keeps its pods; ask again later",
             )
-        if isinstance(api, Api):
-            cluster.wait_change(api, namespace, f"{JOB_LABEL}={handle['apply_id']}", _PAUSE_S)
-        else:
-            time.sleep(_PAUSE_S)
+        (pause or _pause)(api, handle)
+
+
+def _pause(api: AnyApi, handle: Handle) -> None:
+    """Wait for a change of the job's pods, but not for long."""
+    if isinstance(api, Api):
+        selector = f"{JOB_LABEL}={handle['apply_id']}"
+        cluster.wait_change(api, handle["namespace"], selector, _PAUSE_S)
+    else:
+        time.sleep(_PAUSE_S)
 
 
 def client_pods(api: AnyApi, handle: Handle) -> list[Any]:

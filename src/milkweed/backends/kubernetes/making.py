@@ -15,8 +15,9 @@ from ...kube.resources import JOBS, MESHES, SECRETS
 from ...pki import Authority
 from ...state import save_private
 from ..base import Request
+from ..packing import pack_package
 from .asked import AskedApi
-from .batch import RUN, client_name, make_client_data, make_job, pack_package
+from .batch import RUN, client_name, make_client_data, make_job
 from .pod_parts import part, parts
 from .pod_template import Template, inject_worker
 from .settings import MeshPlan
@@ -169,19 +170,30 @@ class Maker:
             annotations=plan.annotations,
             handle=self._handle,
         )
-        try:
-            saved = self._api.create(MESHES, self._namespace, made)
-        except ApiError as error:
-            if error.status != CONFLICT:
-                raise self._explain(error, "make MonarchMesh objects") from error
-            self._check_free(plan)  # it was, and somebody may have been faster
-            saved = self._api.patch(MESHES, self._namespace, plan.place.name, made)
+        saved = self._create_mesh(made) or self._change_mesh(plan, made)
         return {
             "apiVersion": made["apiVersion"],
             "kind": made["kind"],
             "name": plan.place.name,
             "uid": saved["metadata"]["uid"],
         }
+
+    def _create_mesh(self, made: Mapping[str, Any]) -> Any:
+        """The new object; nothing when there is one of that name."""
+        try:
+            return self._api.create(MESHES, self._namespace, made)
+        except ApiError as error:
+            if error.status == CONFLICT:
+                return None
+            raise self._explain(error, "make MonarchMesh objects") from error
+
+    def _change_mesh(self, plan: MeshPlan, made: Mapping[str, Any]) -> Any:
+        """The object that is there, which was free when it was last looked at, as it should be."""
+        self._check_free(plan)
+        try:
+            return self._api.patch(MESHES, self._namespace, plan.place.name, made)
+        except ApiError as error:
+            raise self._explain(error, "change MonarchMesh objects") from error
 
     def _save_size(self, number: int) -> None:
         """Nothing but the size: a template that differs in any way would have every pod replaced."""

@@ -1,7 +1,4 @@
-"""What things may be called in Kubernetes: meshes, namespaces, objects; and selectors of labels.
-
-The rules for labels and quantities are values of their own, and can be had from here, too.
-"""
+"""What things may be called in Kubernetes: meshes, namespaces, objects; and selectors of labels."""
 
 from __future__ import annotations
 
@@ -12,42 +9,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from ...errors import SpecError
-from ...labels import (
-    check_annotation_key,
-    check_annotations,
-    check_dns_label,
-    check_dns_subdomain,
-    check_label_key,
-    check_label_value,
-    check_labels,
-)
-from ...quantities import compare_quantities, parse_quantity, render_quantity, tidy_quantity
-
-__all__ = [
-    "MAX_NAME",
-    "MAX_SET_NAME",
-    "Requirement",
-    "Selector",
-    "check_annotation_key",
-    "check_annotations",
-    "check_dns_label",
-    "check_dns_subdomain",
-    "check_label_key",
-    "check_label_value",
-    "check_labels",
-    "check_mesh_name",
-    "check_namespace",
-    "compare_quantities",
-    "make_mesh_name",
-    "make_object_name",
-    "make_selector",
-    "matches",
-    "parse_quantity",
-    "parse_selector",
-    "render_quantity",
-    "render_selector",
-    "tidy_quantity",
-]
+from ...labels import check_dns_label, check_label_key, check_label_value, check_labels
 
 MAX_NAME = 63
 """The longest name that is a label, too: of services, pods' hosts and the like."""
@@ -134,17 +96,6 @@ class Requirement:
             return self.key if self.operator == "exists" else f"!{self.key}"
         return f"{self.key}{self.operator}{self.values[0]}"
 
-    def holds(self, labels: Mapping[str, str]) -> bool:
-        """Whether labels are so; as in Kubernetes, what is not there is not equal."""
-        value = labels.get(self.key)
-        if self.operator in {"exists", "!"}:
-            return (value is not None) is (self.operator == "exists")
-        if self.operator in {"!=", "notin"}:
-            return value is None or value not in self.values
-        if value is None or self.operator in {"=", "in"}:
-            return value in self.values
-        return _compares(value, self.operator, self.values[0])
-
 
 Selector: TypeAlias = tuple[Requirement, ...]
 
@@ -195,13 +146,6 @@ def _make_requirement(match: re.Match[str]) -> Requirement:
     return Requirement(match["key"], "exists")
 
 
-def _compares(value: str, sign: str, limit: str) -> bool:
-    ours, theirs = _whole(value), _whole(limit)
-    if ours is None or theirs is None:
-        return False
-    return ours > theirs if sign == ">" else ours < theirs
-
-
 def _whole(text: str) -> int | None:
     return int(text) if re.fullmatch(r"[+-]?\d{1,18}", text, re.ASCII) else None
 
@@ -217,9 +161,3 @@ def make_selector(labels: Mapping[str, str], *, field: str = "selector") -> str:
 def render_selector(selector: Selector) -> str:
     """Write a selector as the API takes it."""
     return ",".join(str(requirement) for requirement in selector)
-
-
-def matches(selector: Selector | str, labels: Mapping[str, str] | None) -> bool:
-    """Whether labels are what a selector asks for."""
-    asked = parse_selector(selector) if isinstance(selector, str) else selector
-    return all(requirement.holds(labels or {}) for requirement in asked)

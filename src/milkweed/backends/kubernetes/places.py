@@ -7,20 +7,21 @@ import json
 import os
 import select
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from ... import registry
-from ...bell import route_to
-from ...control import Connection, Door
-from ...errors import AccessError, DeadlineError, MilkweedError, UnreachableError
+from ...control import Door
+from ...errors import MilkweedError
 from ...hosts import Host, natural_key
 from ...kube.api import Api
 from ...kube.forward import dial
 from ...kube.via import render_via
+from .. import keepers
 from ..base import Handle
 from ..credentials import ensure_client
+from ..keepers import Answer, ask_keeper, own_address
 from . import cluster
 from .asked import AskedApi, views_of
 from .credentials import ensure_authority
@@ -30,6 +31,7 @@ from .reasons import PodView, describe_pod
 from .start import JOB_LABEL, MESH_LABEL, Place
 
 AnyApi: TypeAlias = Api | AskedApi
+Dial: TypeAlias = Callable[[Api, str, str, int], socket.socket]
 DIAL_S = 1.0
 SETTLE_S = 0.5
 CLUSTER_NAME = "kubernetes.default.svc"
@@ -194,11 +196,13 @@ def _knows_names() -> bool:
     return True
 
 
-def make_door(api: AnyApi, handle: Handle, pod: Pod) -> Door:
+def make_door(
+    api: AnyApi, handle: Handle, pod: Pod, *, address: Callable[[str], str] = own_address
+) -> Door:
     """Where the keeper of a host takes orders."""
     ensure_authority(handle["apply_id"], api, handle)
     inside = is_inside(handle["reach"])
-    own = _own_address(pod.machine) if inside else "127.0.0.1"
+    own = address(pod.machine) if inside else "127.0.0.1"
     folder = registry.folder_of(handle["apply_id"])
     via = "" if inside else via_of(handle, pod)
     return Door(
@@ -217,30 +221,28 @@ def via_of(handle: Handle, pod: Pod) -> str:
     return render_via(handle["context"], handle.get("kubeconfig"), handle["namespace"], name)
 
 
-def _own_address(machine: str) -> str:
-    try:
-        return route_to(machine)
-    except OSError as error:
-        raise UnreachableError(f"there is no way to {machine}", seen=str(error)) from error
-
-
-def ask_adopted(api: Api, handle: Handle, pod: Pod) -> Mapping[str, Any] | str:
+def ask_adopted(
+    api: Api, handle: Handle, pod: Pod, *, dial: Dial = dial, settle_s: float = SETTLE_S
+) -> Answer | str:
     """A host that somebody else made: whether its pod is ready, and its worker takes connections."""
     view = pod.view
     if view is None or not view.ready:
         return (view.reason if view else "") or "its pod is not ready"
     try:
-        via = _way_to(api, handle, pod, view)
+        via = _way_to(api, handle, pod, dial=dial, settle_s=settle_s)
     except (OSError, MilkweedError) as error:
         return f"its pod {view.name} is ready, and nobody listens at port {pod.port} ({error})"
     ip = f"[{view.ip}]" if ":" in view.ip else view.ip
     address = f"{pod.service}tcp://{ip}:{pod.port}"
-    host = {"host": pod.label, "state": "ready", "address": address, "via": via, "reason": ""}
-    return {"hosts": [host]}
+    said: Answer = {"reason": "", "tail": [], "exit_code": None}
+    return {"host": pod.label, "state": "ready", "address": address, "via": via, **said}
 
 
-def _way_to(api: Api, handle: Handle, pod: Pod, view: PodView) -> str:
+def _way_to(api: Api, handle: Handle, pod: Pod, *, dial: Dial, settle_s: float) -> str:
     """How a pod of somebody else is reached: directly if that works, else through the API server."""
+    view = pod.view
+    if view is None:
+        raise OSError("it has no pod")
     if handle["reach"] != "forward":
         try:
             socket.create_connection((view.ip, pod.port), DIAL_S).close()
@@ -251,12 +253,12 @@ def _way_to(api: Api, handle: Handle, pod: Pod, view: PodView) -> str:
             return ""
     with dial(api, pod.namespace, view.name, pod.port) as dialled:
         # The API server takes the connection before the pod does, and closes it when the pod does not.
-        if select.select([dialled], [], [], SETTLE_S)[0] and not dialled.recv(1, socket.MSG_PEEK):
+        if select.select([dialled], [], [], settle_s)[0] and not dialled.recv(1, socket.MSG_PEEK):
             raise OSError("the connection was refused")
     return via_of(handle, pod)
 
 
-def ask_pod(api: AnyApi, handle: Handle, pod: Pod) -> Mapping[str, Any] | str:
+def ask_pod(api: AnyApi, handle: Handle, pod: Pod) -> Answer | str:
     """A host's own answer, or why there is none."""
     if pod.view is None:
         return "it has no pod yet"
@@ -264,26 +266,15 @@ def ask_pod(api: AnyApi, handle: Handle, pod: Pod) -> Mapping[str, Any] | str:
         return pod.view.reason or f"its pod {pod.view.name} is {pod.view.phase}"
     if not pod.kept and isinstance(api, Api):
         return ask_adopted(api, handle, pod)
-    try:
-        with Connection(str(make_door(api, handle, pod))) as connection:
-            return connection.ask({"op": "status"}, "status")
-    except (UnreachableError, DeadlineError, AccessError) as error:
-        return error.seen or error.what
-    except MilkweedError as error:
-        return error.what
+    return ask_keeper(lambda: make_door(api, handle, pod))
 
 
-def make_host(api: AnyApi, handle: Handle, pod: Pod, answer: Any) -> Host:
-    """A host as its keeper described it."""
-    if isinstance(answer, str):
-        raise UnreachableError(f"host {pod.label} does not answer", seen=answer)
-    item = next(item for item in answer["hosts"] if item["host"] == pod.label)
-    mesh, _, rank = pod.label.rpartition("/")
-    return Host(
+def make_host(api: AnyApi, handle: Handle, pod: Pod, answer: Answer | str) -> Host:
+    """A host as its keeper described it; one that somebody else made has none to control it."""
+    known = pod.kept and not isinstance(answer, str)
+    return keepers.make_host(
+        pod.label,
+        answer,
         name=pod.view.name if pod.view else pod.label,
-        mesh=mesh,
-        rank=int(rank),
-        address=item["address"],
-        control=str(make_door(api, handle, pod)) if pod.kept else "",
-        via=item.get("via", ""),
+        control=str(make_door(api, handle, pod)) if known else "",
     )

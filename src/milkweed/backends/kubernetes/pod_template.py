@@ -22,6 +22,7 @@ from math import ceil
 from typing import Any, cast
 
 from ...compute import Compute, Mount
+from ...compute_fields import AMD, NVIDIA
 from ...errors import SpecError
 from ...image import DEFAULT_IMAGE, check_image
 from ...labels import check_dns_label, check_label_key
@@ -78,7 +79,7 @@ def check_resources(resources: Mapping[str, Any], *, field: str) -> dict[str, st
         where = f"{field}.{name}"
         check_label_key(name, field=field)
         if "/" not in name and name not in _RESOURCES and not name.startswith("hugepages-"):
-            known = [*_RESOURCES, "nvidia.com/gpu", "amd.com/gpu"]
+            known = [*_RESOURCES, NVIDIA, AMD]
             raise SpecError(f"{where}: unknown resource", hint=suggest(name, known))
         _check_positive(amount, where)
         if "/" in name and parse_quantity(amount, field=where).denominator != 1:
@@ -106,14 +107,16 @@ def make_from_image(spec: ImageSpec) -> Template:
     if spec.shared_memory_size is not None:
         volumes.append(_shared_memory(spec.shared_memory_size))
         mounts.append({"name": SHM, "mountPath": SHM_PATH})
+    resources = check_resources(spec.resources or {}, field="image_spec.resources")
     container = {
         "name": WORKER,
         "image": spec.image,
-        "resources": _same(check_resources(spec.resources or {}, field="image_spec.resources")),
+        "resources": _same(resources),
         "volumeMounts": mounts,
         "securityContext": {"privileged": True} if spec.enable_fuse else _least_privilege(),
     }
-    return {"metadata": {}, "spec": {**_pod_defaults(), **_pod(container, volumes)}}
+    said = {"tolerations": _tolerate_gpus(resources)}
+    return {"metadata": {}, "spec": {**_pod_defaults(), **_said(said), **_pod(container, volumes)}}
 
 
 def make_from_compute(compute: Compute) -> Template:
@@ -123,7 +126,7 @@ def make_from_compute(compute: Compute) -> Template:
         "serviceAccountName": compute.service_account_name,
         "priorityClassName": compute.priority_class_name,
         "nodeSelector": compute.selector,
-        "tolerations": _tolerations(compute),
+        "tolerations": _tolerate_gpus(compute.resources, compute.tolerations),
         "affinity": _affinity(compute),
         **_pod(_compute_container(compute), _compute_volumes(compute)),
     }
@@ -280,12 +283,14 @@ def _compute_metadata(compute: Compute) -> Json:
     return _said({"labels": labels, "annotations": annotations})
 
 
-def _tolerations(compute: Compute) -> list[Json]:
-    """What was said, and the taint that keeps others off nodes with GPUs."""
-    found = [dict(each) for each in compute.tolerations]
-    if compute.gpus and not any(each.get("key") == compute.gpu_resource for each in found):
-        found.append({"key": compute.gpu_resource, "operator": "Exists", "effect": "NoSchedule"})
-    return found
+def _tolerate_gpus(
+    resources: Mapping[str, str], said: Sequence[Mapping[str, Any]] = ()
+) -> list[Json]:
+    """What was said, and the taint that keeps others off nodes with GPUs, where GPUs are asked for."""
+    keys = {each.get("key") for each in said}
+    wanted = [name for name in (NVIDIA, AMD) if name in resources and name not in keys]
+    added = [{"key": name, "operator": "Exists", "effect": "NoSchedule"} for name in wanted]
+    return [*map(dict, said), *added]
 
 
 def _affinity(compute: Compute) -> Json:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from ...errors import SpecError
 from .pod_parts import Object, owner, part
@@ -77,21 +77,3 @@ def _twice(first: Object, second: Object, rank: int, label: str) -> SpecError:
         f"pods {names} both have rank {rank} in the label {label!r}",
         hint="choose the pods of one mesh with label_selector, or another label with pod_rank_label",
     )
-
-
-def missing_ranks(found: Mapping[int, object], replicas: int) -> list[int]:
-    """The ranks that have no pod."""
-    return [rank for rank in range(replicas) if rank not in found]
-
-
-def order_pods(pods: Iterable[Object], *, replicas: int, label: str = RANK_LABEL) -> list[Object]:
-    """All pods of a mesh in the order of their ranks; SpecError when one is missing."""
-    found = pods_by_rank(pods, replicas=replicas, label=label)
-    missing = missing_ranks(found, replicas)
-    if missing:
-        shown = ", ".join(map(str, missing[:10])) + (", …" if len(missing) > 10 else "")
-        raise SpecError(
-            f"{len(found)} of {replicas} pods are there; no pod has rank {shown}",
-            hint="wait for them, or check label_selector and pod_rank_label",
-        )
-    return list(found.values())

@@ -25,20 +25,7 @@ from .pod_parts import (
     told,
 )
 from .pod_template import WORKER
-from .ranks import RANK_LABEL, missing_ranks, order_pods, pods_by_rank, rank_of, rank_or_none
-
-__all__ = [
-    "MAX_RESTARTS",
-    "MEANINGS",
-    "RANK_LABEL",
-    "PodView",
-    "describe_pod",
-    "is_hopeless",
-    "missing_ranks",
-    "order_pods",
-    "pods_by_rank",
-    "rank_of",
-]
+from .ranks import RANK_LABEL, rank_or_none
 
 MAX_RESTARTS = 3
 """A worker that ended this often will not stay by itself."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, cast
 
 from ...compute import Compute
 from ...errors import SpecError
+from ...kube.meshes import DEFAULT_PORT, make_selector, render_labels
 from ...labels import check_annotations, check_labels
 from ...spec import JobSpec, MeshSpec, suggest
 from .names import check_namespace, make_mesh_name, parse_selector
@@ -19,7 +20,7 @@ from .pod_template import (
     make_from_pod_template,
 )
 from .ranks import RANK_LABEL
-from .start import DEFAULT_PORT, Place
+from .start import Place
 
 DEFAULT_NAMESPACE = "default"
 MESH_KEYS = (
@@ -56,7 +57,7 @@ class MeshPlan:
 
 def default_selector(name: str) -> str:
     """How pods of a MonarchMesh are found that nobody described otherwise."""
-    return f"app.kubernetes.io/name=monarch-worker,monarch.pytorch.org/mesh-name={name}"
+    return render_labels(make_selector(name))
 
 
 def make_plans(spec: JobSpec, namespace: str, apply_id: str = NO_ID) -> list[MeshPlan]:
@@ -68,7 +69,24 @@ def make_plans(spec: JobSpec, namespace: str, apply_id: str = NO_ID) -> list[Mes
             raise SpecError(
                 f"kubernetes.meshes: there is no mesh {name!r}", hint=suggest(name, spec.sizes)
             )
-    return [make_plan(mesh, said.get(mesh.name), spec, namespace, apply_id) for mesh in spec.meshes]
+    plans = [
+        make_plan(mesh, said.get(mesh.name), spec, namespace, apply_id) for mesh in spec.meshes
+    ]
+    check_alike(plans)
+    return plans
+
+
+def check_alike(plans: Sequence[MeshPlan]) -> None:
+    """Refuse meshes that no program can use together: one speaks TLS with its hosts, or plain TCP."""
+    kept = [plan.mesh.name for plan in plans if plan.kept]
+    others = [plan.mesh.name for plan in plans if not plan.kept]
+    if kept and others:
+        raise SpecError(
+            f"meshes {', '.join(map(repr, kept))} are hosts of milkweed, which speak TLS, and meshes "
+            f"{', '.join(map(repr, others))} are workers of somebody else, which do not",
+            hint="a program speaks one of both: declare two jobs, and run each in a program of its own; "
+            "or have all pods made, with an image or a template that has no command of its own",
+        )
 
 
 def make_plan(

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...image import is_prepared
+from ...kube.meshes import API_VERSION, DEFAULT_PORT, KIND, service_name
 from ...pki import Authority
 from ...spec import JobSpec, MeshSpec
 from ...worker import tls, wire
@@ -28,7 +29,6 @@ RUN_VOLUME = "milkweed-run"
 VOLUME = "milkweed"
 LEASE_OVER = "milkweed: the lease is over"
 """What a container says last whose host nobody wants any more; the operator then ends its mesh."""
-DEFAULT_PORT = 26600
 NAMES_PER_CERTIFICATE = 200
 """A certificate is sent at every connection, so a large mesh needs several."""
 SPARE_HOSTS = 16
@@ -78,7 +78,7 @@ class Place:
     @property
     def service(self) -> str:
         """The headless service that gives pods their names."""
-        return f"{self.name}-svc"
+        return service_name(self.name)
 
     def pod(self, rank: int) -> str:
         """The name of a pod."""
@@ -112,7 +112,7 @@ def make_part(request: Request, mesh: MeshSpec, place: Place, component: int) ->
         "idle_timeout_s": spec.lifetime.idle_timeout_s,
         "time_limit_s": spec.lifetime.time_limit_s,
         "queued": True,
-        "replaced": True,  # a pod that comes anew has the name of the one before
+        "reuses_names": True,  # a pod that comes anew has the name of the one before
         "cwd": "",  # that of the container
         "logs": "",
         "record_folder": "",
@@ -233,8 +233,8 @@ def make_mesh(
 ) -> dict[str, Any]:
     """The object from which an operator makes the pods."""
     return {
-        "apiVersion": "monarch.pytorch.org/v1alpha1",
-        "kind": "MonarchMesh",
+        "apiVersion": API_VERSION,
+        "kind": KIND,
         "metadata": {
             "name": place.name,
             "namespace": place.namespace,

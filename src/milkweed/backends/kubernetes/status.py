@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Sequence
 
 from ...status import HostState, HostStatus, Liveness, Status
 from .places import Pod
@@ -66,15 +65,3 @@ def judge_pod(pod: Pod, words: str) -> HostStatus:
     lost = pod.view.phase in {"Failed", "Succeeded", "Unknown"} or is_hopeless(pod.view)
     state = HostState.FAILED if lost or pod.view.deleting else HostState.STARTING
     return HostStatus(host=pod.label, state=state, reason=reason, exit_code=pod.view.exit_code)
-
-
-def answer_to_status(pod: Pod, answer: Mapping[str, Any]) -> HostStatus:
-    """A host as its keeper described it."""
-    item = next(item for item in answer["hosts"] if item["host"] == pod.label)
-    reason = "\n".join([item["reason"], *item.get("tail", ())]).strip()
-    return HostStatus(
-        host=pod.label,
-        state=HostState(item["state"]),
-        reason=reason,
-        exit_code=item.get("exit_code"),
-    )

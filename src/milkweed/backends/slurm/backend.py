@@ -4,30 +4,30 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from ... import registry
 from ...control import RemoteLog
 from ...errors import (
-    AllocationError,
     BackendError,
     DeadlineError,
     SpecError,
     UnreachableError,
 )
 from ...hosts import Host
-from ...logs import follow_files, read_file
+from ...logs import read_file
 from ...option_tables import SLURM_OPTIONS, check_port
 from ...options import OptionField
 from ...plan import Renewal
 from ...spec import JobSpec
 from ...status import HostState, HostStatus, Liveness, Status
+from .. import keepers
 from ..base import Capabilities, Handle, LogLine, Request
 from ..credentials import ensure_authority
-from . import commands
+from ..keepers import Answer, ask_all, check_running, follow_hosts
+from . import asking, commands
 from .admission import admit, is_silent
 from .check import check_components
 from .hosts import NODES_AGE_S, ask_host, is_elsewhere, load_nodes_of, make_door, make_host
@@ -51,11 +51,10 @@ from .start import (
     save_note,
     save_part,
 )
-from .status import answer_to_status, explain_end, judge_host, make_status
-from .text import JobRow, parse_job_id, parse_mark
+from .status import explain_end, judge_host, make_status
+from .text import JobRow, parse_mark
 
 CANCEL_TIMEOUT_S = 120.0
-_AT_ONCE = 32
 
 
 class SlurmBackend:
@@ -64,6 +63,9 @@ class SlurmBackend:
     name: ClassVar[str] = "slurm"
     capabilities: ClassVar[Capabilities] = Capabilities(queued=True, batch=True, resize=True)
     OPTIONS: ClassVar[Mapping[str, OptionField]] = SLURM_OPTIONS
+
+    def __init__(self, sleep: Callable[[float], object] = time.sleep) -> None:
+        self._sleep = sleep
 
     def validate(self, spec: JobSpec) -> None:
         """Compare what is asked for with what the cluster has; one that does not answer refuses nothing."""
@@ -115,17 +117,13 @@ class SlurmBackend:
             name = submission.part_name(number)
             save_part(start, spec, part, name, authority=authority, rows=rows)
         try:
-            answer = commands.run(render_arguments(submission), text=render_script(submission))
-            return parse_job_id(answer)
+            return asking.ask(folder, render_arguments(submission), render_script(submission))
         except UnreachableError:
             raise
         except BackendError:
             with contextlib.suppress(OSError):
                 logs.rmdir()  # nothing was submitted, so nothing will be written there
             raise
-        except ValueError as error:
-            # It may have been taken all the same: the intent stays, and the mark tells.
-            raise UnreachableError("what sbatch printed cannot be read", seen=str(error)) from error
         finally:
             commands.queue.wake()
 
@@ -151,7 +149,7 @@ class SlurmBackend:
 
     def _release(self, folder: Path, places: Mapping[int, Sequence[Place]]) -> None:
         for released in places.values():
-            release(folder, released, lambda place: str(make_door(place)))
+            release(folder, released, make_door)
 
     def _lost(self, places: Sequence[Place]) -> list[Place]:
         """The hosts that will not answer any more: their nodes are down, or their keepers gone."""
@@ -203,9 +201,10 @@ class SlurmBackend:
 
     def find(self, apply_id: str) -> Handle | None:
         """Look through the queue for the mark that the job carries."""
-        rows = rows_of(commands.queue.rows(0.0), apply_id)
+        folder = registry.folder_of(apply_id)
+        rows = asking.look(folder, apply_id, sleep=self._sleep)
         if not rows:
-            _check_cluster(registry.folder_of(apply_id))
+            _check_cluster(folder)
             return None
         # The oldest that lives: the record may not have gone over to its follow-up yet.
         alive = [row for row in rows if row.liveness is not Liveness.ENDED]
@@ -234,7 +233,7 @@ class SlurmBackend:
         hosts = tuple(
             judge_host(place, answer, nodes)
             if isinstance(answer, str)
-            else answer_to_status(place.host, answer)
+            else keepers.make_status(answer)
             for place, answer in asked
         )
         return Status(liveness=Liveness.RUNNING, hosts=hosts, details=status.details)
@@ -270,10 +269,9 @@ class SlurmBackend:
                 part.update(made)
         return make_places(rows, parts)
 
-    def _ask(self, places: Sequence[Place]) -> list[tuple[Place, Any]]:
+    def _ask(self, places: Sequence[Place]) -> list[tuple[Place, Answer | str]]:
         """Every host's own answer, or why there is none."""
-        with ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
-            return list(zip(places, pool.map(ask_host, places), strict=True))
+        return ask_all(places, ask_host)
 
     def explain(self, handle: Handle, host: str) -> HostStatus:
         """What became of a host that no longer answers."""
@@ -295,21 +293,12 @@ class SlurmBackend:
 
     def hosts(self, handle: Handle) -> Sequence[Host]:
         """The hosts, with the addresses their workers serve."""
-        status = self.glance(handle, fresh=True)
-        if status.liveness is Liveness.UNKNOWN:
-            raise UnreachableError("it is not known which hosts the job has", seen=status.reason)
-        if status.liveness is not Liveness.RUNNING:
-            raise AllocationError("the job has no hosts now", seen=status.describe())
+        check_running(self.glance(handle, fresh=True))
         return [make_host(place, answer) for place, answer in self._ask(self._places(handle))]
 
     def logs(self, handle: Handle, host: str | None, *, follow: bool) -> Iterator[LogLine]:
         """Read each host's file, or ask its keeper where it is not seen; `client` is the one of a batch client."""
         files = self._log_files(handle)
-        if host is not None and host not in files:
-            raise BackendError(
-                f"there is no host {host!r}", hint=f"the hosts are {', '.join(files)}"
-            )
-        chosen = {host: files[host]} if host else files
 
         def alive() -> bool:
             return self.glance(handle).liveness is not Liveness.ENDED
@@ -320,8 +309,7 @@ class SlurmBackend:
             return (read_file if path.startswith("/") else remote.read)(path, offset)
 
         with contextlib.closing(remote):
-            for label, text in follow_files(chosen, follow=follow, alive=alive, read=read):
-                yield LogLine(host=label, text=text)
+            yield from follow_hosts(files, host, follow=follow, alive=alive, read=read)
 
     def _log_files(self, handle: Handle) -> dict[str, str]:
         """Where the log of every host is: a path, or the door of its keeper."""
@@ -357,12 +345,12 @@ class SlurmBackend:
                     seen=make_status(rows).describe(),
                     hint="look at it with squeue; ask again later: kill() can be repeated",
                 )
-            time.sleep(pause_s)
+            self._sleep(pause_s)
             pause_s = min(pause_s * 1.3, 1.0)
 
     def _live_rows(self, handle: Handle) -> list[JobRow]:
-        rows = rows_of(commands.queue.rows(0.0), handle["apply_id"])
-        return [row for row in rows if row.liveness is not Liveness.ENDED]
+        folder = Path(handle["folder"])
+        return asking.look(folder, handle["apply_id"], alive=True, sleep=self._sleep)
 
 
 def make_handle(apply_id: str, *, jobs: Sequence[int], generation: int = 0) -> Handle:

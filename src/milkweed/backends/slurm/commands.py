@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import os
 import re
 import shutil
+import signal
 import subprocess
 import threading
 import time
@@ -28,6 +30,7 @@ _T = TypeVar("_T")
 _READS = ("squeue", "sinfo")
 """Commands that may say nothing, mention an error and call it a success."""
 TIMEOUT_S = 30.0
+_PR_SET_PDEATHSIG = 1
 SLOWEST_S = 10.0
 """The longest pause between two looks at the queue."""
 _PACE = 0.1
@@ -35,9 +38,17 @@ _PACE = 0.1
 
 
 def run(
-    argv: Sequence[str], *, text: str = "", timeout_s: float = TIMEOUT_S, cwd: str | None = None
+    argv: Sequence[str],
+    *,
+    text: str = "",
+    timeout_s: float = TIMEOUT_S,
+    cwd: str | None = None,
+    tied: bool = False,
 ) -> str:
-    """Run a command of Slurm; UnreachableError when its controller did not answer."""
+    """Run a command of Slurm; UnreachableError when its controller did not answer.
+
+    One that is `tied` ends with this process, however that ends.
+    """
     try:
         done = subprocess.run(  # noqa: S603  a list of arguments: there is nothing to quote
             argv,
@@ -47,6 +58,7 @@ def run(
             cwd=cwd,
             env=make_env(_environment()),
             check=False,
+            preexec_fn=_make_tie() if tied else None,
         )
     except FileNotFoundError as error:
         raise BackendError(
@@ -64,6 +76,12 @@ def run(
     if done.returncode == 0 or is_unreachable(trouble):
         raise UnreachableError("Slurm's controller did not answer", seen=seen)
     raise BackendError("Slurm refused", seen=seen)
+
+
+def _make_tie() -> Callable[[], object]:
+    """What a new process does to be killed when the one that started it is gone."""
+    libc = ctypes.CDLL(None)  # loaded before the fork: after it, other threads' locks stay locked
+    return lambda: libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def start(argv: Sequence[str]) -> subprocess.Popen[str]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
-from ...bell import route_to
-from ...control import Connection, Door
-from ...errors import AccessError, BackendError, DeadlineError, UnreachableError
+from ...control import Door
+from ...errors import BackendError
 from ...hosts import Host
+from .. import keepers
 from ..credentials import ensure_client
+from ..keepers import Answer, ask_keeper, own_address
 from . import commands
 from .nodes import NodeRow
 from .places import Place
@@ -33,43 +33,26 @@ def load_nodes_of(places: Iterable[Place]) -> Mapping[str, NodeRow]:
 def make_door(place: Place) -> Door:
     """Where the keeper of a host takes orders."""
     folder = Path(place.part["record_folder"])
-    try:
-        own = route_to(place.machine)
-    except OSError as error:
-        raise UnreachableError(f"there is no way to {place.machine}", seen=str(error)) from error
     return Door(
         machine=place.machine,
         port=place.part["port"],
         host=place.host,
-        credentials=str(ensure_client(folder, own)),
+        credentials=str(ensure_client(folder, own_address(place.machine))),
         job=place.part["apply_id"],
     )
 
 
-def ask_host(place: Place) -> Mapping[str, Any] | str:
+def ask_host(place: Place) -> Answer | str:
     """A host's own answer, or why there is none."""
     if not place.node:
         return "it has no node yet"
-    try:
-        with Connection(str(make_door(place))) as connection:
-            return connection.ask({"op": "status"}, "status")
-    except (UnreachableError, DeadlineError, AccessError) as error:
-        return error.seen or error.what
+    return ask_keeper(lambda: make_door(place))
 
 
-def make_host(place: Place, answer: Any) -> Host:
+def make_host(place: Place, answer: Answer | str) -> Host:
     """A host as its keeper described it."""
-    if isinstance(answer, str):
-        raise UnreachableError(f"host {place.host} does not answer", seen=answer)
-    item = next(item for item in answer["hosts"] if item["host"] == place.host)
-    mesh, _, rank = place.host.rpartition("/")
-    return Host(
-        name=place.node,
-        mesh=mesh,
-        rank=int(rank),
-        address=item["address"],
-        control=str(make_door(place)),
-    )
+    control = "" if isinstance(answer, str) else str(make_door(place))
+    return keepers.make_host(place.host, answer, name=place.node, control=control)
 
 
 def is_elsewhere(place: Place) -> bool:

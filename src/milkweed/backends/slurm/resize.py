@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-import contextlib
+import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ...control import Connection
-from ...errors import BackendError, DeadlineError, UnreachableError
+from ...control import Door
+from ...errors import BackendError
 from ...spec import JobSpec
 from ...status import Liveness
+from ..keepers import stop_keeper
 from . import commands
 from .hostlist import fold_hostlist
 from .places import PartData, Place, component_of, is_certain, is_noted, make_places, place_nodes
 from .shape import Part, Shape, make_shape
 from .start import save_part_data
 from .text import JobRow
+
+STOP_S = 5.0
+"""How long a released host may take to end in order; Slurm would end it a moment later anyway."""
 
 
 def make_growth(spec: JobSpec, places: Sequence[Place]) -> list[Part]:
@@ -73,7 +77,7 @@ def _gone(part: PartData, row: JobRow | None) -> set[int]:
     return {int(index) for index, node in part["nodes"].items() if node not in row.nodes}
 
 
-def release(folder: Path, places: Sequence[Place], door: Callable[[Place], str]) -> None:
+def release(folder: Path, places: Sequence[Place], door: Callable[[Place], Door]) -> None:
     """Give the nodes of some hosts of one component back to Slurm, and touch no other.
 
     What is released is written down first: a crash in between leaves nodes that the next call gives back.
@@ -98,7 +102,8 @@ def release(folder: Path, places: Sequence[Place], door: Callable[[Place], str])
         )
     save_part_data(folder, {**part, "released": sorted(gone)})
     for place in places:
-        _stop(door(place)) if place.node else None
+        if place.node:
+            stop_keeper(functools.partial(door, place), reason="it was released", timeout_s=STOP_S)
     if row is None or row.liveness is Liveness.ENDED:
         return
     if left == 0:
@@ -113,14 +118,6 @@ def release(folder: Path, places: Sequence[Place], door: Callable[[Place], str])
 def _update(row: JobRow, change: str) -> None:
     # Slurm writes scripts for the job's shell into the current folder; here nobody would read them.
     commands.run(["scontrol", "update", f"JobId={row.job_id}", change], cwd="/")
-
-
-def _stop(address: str) -> None:
-    """Let the host end in order; Slurm would end it a moment later anyway."""
-    with contextlib.suppress(UnreachableError, DeadlineError), Connection(address) as connection:
-        connection.send({"op": "stop", "reason": "it was released"})
-        while connection.receive(5.0) is not None:
-            pass
 
 
 def next_component(parts: Mapping[int, PartData]) -> int:

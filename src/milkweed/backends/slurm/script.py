@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import functools
-import io
 import json
 import shlex
 import sys
-import zipfile
 from base64 import b64encode
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ...worker.enrol import BRIDGE
+from ..packing import pack_worker
 from .shape import Part, Shape
 from .text import JobRow, Mark, render_mark
 from .times import render_time_limit
@@ -214,7 +212,7 @@ def make_invitation(submission: Submission, number: int) -> Mapping[str, Any]:
         # When the lease is over the script ends by itself, unless its node was lost.
         "end": ["scancel", "$SLURM_JOB_ID"],
         "source": str(Path(__file__).parents[3]),
-        "worker": pack_worker(),
+        "worker": b64encode(pack_worker()).decode(),
     }
 
 
@@ -231,22 +229,3 @@ def _render_client(submission: Submission) -> list[str]:
         f"printf '%s\\n' \"$code\" >{folder}/exit",
         'exit "$code"',
     ]
-
-
-@functools.cache
-def pack_worker() -> str:
-    """The worker's own source, for machines that do not see ours: nothing else of milkweed is needed there."""
-    package = Path(__file__).parents[2]
-    files = [package / "__init__.py", package / "identity.py", *sorted(package.glob("worker/*.py"))]
-    return b64encode(pack_files(package, files)).decode()
-
-
-def pack_files(package: Path, files: Iterable[Path]) -> bytes:
-    """Files of a package as an archive to import from: the same bytes for the same files."""
-    packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w") as archive:
-        for file in files:
-            # The time of a file may be one that archives do not know: some images have them all from 1970.
-            entry = zipfile.ZipInfo(str(Path("milkweed") / file.relative_to(package)))
-            archive.writestr(entry, file.read_bytes(), zipfile.ZIP_DEFLATED, compresslevel=9)
-    return packed.getvalue()

@@ -7,7 +7,6 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from ...errors import BackendError
 from ...logs import read_tail
@@ -196,14 +195,3 @@ def _own_lines(place: Place) -> list[str]:
 
 def _log_lines(place: Place) -> list[str]:
     return _tail(place.log)
-
-
-def answer_to_status(label: str, answer: Mapping[str, Any]) -> HostStatus:
-    """A host as its keeper describes it."""
-    item = next(item for item in answer["hosts"] if item["host"] == label)
-    return HostStatus(
-        host=label,
-        state=HostState(item["state"]),
-        reason="\n".join(filter(None, [item["reason"], *item["tail"]])),
-        exit_code=item["exit_code"],
-    )
