@@ -5,21 +5,16 @@ from __future__ import annotations
 import json
 import os
 import textwrap
-import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kubernetes.lab import WORKER, Lab, wait
-from milkweed.errors import SpecError
-from milkweed.jobspec import load_jobspec, load_runs, load_transformer, parse_jobspec
-from milkweed.jobspec.graph import Auth, Graph, Group, Need, Shape, Stage, Submit, Work, Write
-from milkweed.jobspec.progress import State
-from milkweed.jobspec.runs import Run, create_run
-from milkweed.jobspec.transformer import TransformerBase
-from milkweed.jobspec.transformers.kubernetes_cluster import check_objects, ensure_objects
+from kubernetes.jobspecs import LIMIT_S, Place, graph, states, work
+from kubernetes.lab import wait
+from milkweed.jobspec import load_jobspec, parse_jobspec
+from milkweed.jobspec.graph import Auth, Group, Need, Shape, Stage, Submit, Work, Write
+from milkweed.jobspec.transformers.kubernetes_cluster import check_objects
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "jobspec"
 HOSTILE = (
@@ -33,60 +28,6 @@ HOSTILE = (
     "ünï\t☃",
     "",
 )
-LIMIT_S = 120.0
-
-
-class Place:
-    """One namespace, and jobspecs in it."""
-
-    def __init__(self, lab: Lab, namespace: str) -> None:
-        self.lab, self.namespace = lab, namespace
-        self.shown: list[tuple[str, str]] = []
-
-    def make(self, **settings: Any) -> TransformerBase:
-        """A transformer for the namespace, with the image that the lab has."""
-        said = {"image": WORKER, "namespace": self.namespace, "pull_policy": "Never", **settings}
-        return load_transformer("kubernetes", **said)
-
-    def run(self, graph: Graph, *, waits: bool = True, **settings: Any) -> Run:
-        """Carry out a graph; what is printed meanwhile is kept."""
-        made = self.make(**settings)
-        return made.run(made.render(graph), wait=waits, show=lambda *line: self.shown.append(line))
-
-    def lines(self, run: Run) -> list[tuple[str, str]]:
-        """All that a run printed, in some order."""
-        return sorted(self.make().logs(run))
-
-    def jobs(self) -> list[Any]:
-        """The Jobs that are there."""
-        return self.lab.get("jobs", "-n", self.namespace)["items"]
-
-
-@pytest.fixture
-def place(lab: Lab, namespace: str, folder: Path) -> Iterator[Place]:
-    """A place; after the test nothing is in it, and no process is left."""
-    made = Place(lab, namespace)
-    yield made
-    for run in load_runs():
-        wait(lambda run=run: not run.is_driven(), 20, f"run {run.id} is still driven")
-    lab.wait_empty(namespace)
-
-
-def work(name: str, *argv: str, needs: tuple[str, ...] = (), **more: Any) -> Submit:
-    """A step that runs a command."""
-    said = {key: more.pop(key) for key in ("wait", "watch", "replicas", "local") if key in more}
-    found = Work(argv=argv, **more)
-    return Submit(id=name, work=found, needs=tuple(Need(each) for each in needs), **said)
-
-
-def graph(*steps: Any) -> Graph:
-    """A graph of steps."""
-    return Graph(steps=steps)
-
-
-def states(run: Run) -> dict[str, str]:
-    """How every step is, by the journal."""
-    return {key: entry.status.state.value for key, entry in run.progress().entries.items()}
 
 
 def test_the_documents_example(place: Place) -> None:
@@ -180,30 +121,6 @@ def test_work_that_fails(place: Place) -> None:
     assert codes == {"bad": 3, "never": None, "sorry": 0, "missing": 127, "unset": 127}
     assert states(run)["never"] == "skipped"
     assert found.exit_code() in {3, 127}
-
-
-def test_a_time_limit(place: Place) -> None:
-    """Work that takes too long is ended, in a pod of its own and in a group."""
-    run = place.run(graph(work("long", "sleep", "100", duration_s=2.0)))
-    entry = run.progress().entries["long"]
-    assert (entry.status.state, entry.status.code) == (State.FAILED, 124)
-    assert "DeadlineExceeded" in entry.status.reason
-
-
-def test_cancelling(place: Place) -> None:
-    """What runs is told to end, what waits never begins, and all objects are gone."""
-    catch = "trap 'echo ended; exit 0' TERM; echo began; while :; do sleep 0.1; done"
-    steps = (work("run", "sh", "-c", catch), work("next", "true", needs=("run",)))
-    run = place.run(graph(*steps), waits=False)
-    made = place.make()
-    wait(lambda: ("run", "began") in place.lines(run), 60, "it began", lambda: states(run))
-    assert len(place.lab.objects(place.namespace)) >= 2
-    started_s = time.monotonic()
-    progress = made.cancel(run)
-    assert time.monotonic() - started_s < 15
-    assert progress.exit_code() == 143
-    assert states(run) == {"run": "cancelled", "next": "cancelled"}
-    place.lab.wait_empty(place.namespace)
 
 
 def test_hostile_words(place: Place) -> None:
@@ -318,85 +235,6 @@ def test_output_goes_to_a_file(place: Place, folder: Path) -> None:
     assert run.progress().exit_code() == 0
     assert (folder / "out.txt").read_text() == "line\n"
     assert ("look", "line") in place.lines(run)
-
-
-def test_the_api_server_goes_away(place: Place) -> None:
-    """Nothing is known then, and nothing is lost: every line is there once, and the code is that of the work."""
-    count = "i=0; while [ $i -lt 60 ]; do echo $i; i=$((i+1)); sleep 0.2; done; exit 5"
-    steps = (
-        work("count", "sh", "-c", count),
-        Submit(id="then", work=Work(argv=("true",)), needs=(Need("count", "afterany"),)),
-    )
-    run = place.run(graph(*steps), waits=False)
-    wait(lambda: len(place.lines(run)) > 3, 60, "it began", lambda: states(run))
-    place.lab.stop_api()
-    wait(lambda: states(run)["count"] == "unknown", 60, "unknown", lambda: states(run))
-    place.lab.start_api()
-    assert place.make().wait(run, LIMIT_S) == 5
-    assert [text for _, text in place.make().logs(run)] == [str(each) for each in range(60)]
-    assert states(run) == {"count": "failed", "then": "done"}
-
-
-def test_a_crash_between_intent_and_record(place: Place) -> None:
-    """Whoever carries the run on finds what was made, and makes nothing twice."""
-    made: Any = place.make()
-    plan = made.render(graph(work("once", "sh", "-c", "echo here; exit 6")))
-    run = create_run(plan)
-    run.journal.write("intent", id="once", durable=True)
-    run.journal.close()
-    job = ensure_objects(made.api, plan.actions[0].details["objects"], {})
-    assert made.status(run).entries["once"].status.state is not State.WAITING
-    made.carry_on(run, wait=True)
-    assert run.progress().exit_code() == 6
-    assert place.lines(run) == [("once", "here")]
-    assert job["metadata"]["uid"]
-
-
-def test_a_driver_that_is_killed(place: Place) -> None:
-    """Its Job goes on, is seen without it, and is carried on by the next."""
-    run = place.run(graph(work("long", "sh", "-c", "echo a; sleep 5; echo b; exit 7")), waits=False)
-    wait(lambda: ("long", "a") in place.lines(run), 60, "it began", lambda: states(run))
-    driver = run.driver()
-    assert driver is not None
-    os.kill(driver["pid"], 9)
-    wait(lambda: not run.is_driven(), 10, "the driver is gone")
-    made = place.make()
-    assert made.status(run).entries["long"].status.state is State.RUNNING
-    assert list(made.logs(run)) == [("long", "a")]
-    made.carry_on(run, wait=True)
-    assert run.progress().exit_code() == 7
-    assert place.lines(run) == [("long", "a"), ("long", "b")]
-
-
-def test_an_image_that_is_not_there(place: Place) -> None:
-    """The reason is Kubernetes' own, and nobody waits for ever."""
-    run = place.run(graph(work("x", "true")), image="localhost/nothing:1")
-    status = run.progress().entries["x"].status
-    assert status.state is State.FAILED
-    assert "ErrImageNeverPull" in status.reason
-
-
-def test_what_the_cluster_refuses(place: Place) -> None:
-    """It is told before anything is made or recorded: a quota, a queue that nobody serves."""
-    with pytest.raises(SpecError, match="there is no queue 'fast'"):
-        place.run(graph(work("x", "true", queue="fast")))
-    place.lab.kubectl("-n", place.namespace, "create", "quota", "none", "--hard=count/jobs.batch=0")
-    with pytest.raises(SpecError, match="step 'x': the API server forbids it"):
-        place.run(graph(work("x", "true")))
-    assert load_runs() == []
-    place.lab.kubectl("-n", place.namespace, "delete", "quota", "none")
-
-
-def test_a_pod_that_no_node_can_take(place: Place) -> None:
-    """It waits, and says why."""
-    run = place.run(graph(work("x", "true", shape=Shape(cores_per_slot=500))), waits=False)
-
-    def reason() -> str:
-        return run.progress().entries["x"].status.reason
-
-    wait(lambda: "Unschedulable" in reason(), 60, "a reason", reason)
-    assert states(run) == {"x": "pending"}
-    place.make().cancel(run)
 
 
 def test_files_are_kept_apart(place: Place) -> None:

@@ -66,7 +66,7 @@ class Yard(Space):
             raise refuse(404, "NotFound")
         yield Printed(self.printed.get(name, ""))
 
-    def text(self, path: str, **query: str) -> str:
+    def read(self, path: str, **query: str) -> bytes:
         """There is no Kueue here."""
         raise refuse(404, "NotFound", path)
 

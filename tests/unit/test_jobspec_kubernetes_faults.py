@@ -244,6 +244,15 @@ def test_cleaning_up_may_wait() -> None:
     assert found.progress().entries["x"].status.state is State.WAITING
 
 
+def test_who_may_not_delete_still_hears_the_end() -> None:
+    """A right that is missing spoils no result; the journal says that something is left."""
+    yard = Yard()
+    yard.forbidden = {("delete", "jobs")}
+    found = run(yard, graph(work("x"), work("y", needs=("x",))))
+    assert states(found) == {"x": "done", "y": "done"}
+    assert found.journal.read()[0][-1]["event"] == "left"
+
+
 def test_deleting_a_run_spares_others() -> None:
     """Only what carries its label goes."""
     yard = Yard(hang)
@@ -273,7 +282,7 @@ def test_a_queue_that_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is asked for in the version that the cluster has."""
     yard = Yard()
     version = {"preferredVersion": {"version": "v1beta1"}}
-    monkeypatch.setattr(yard, "text", lambda _path: json.dumps(version))
+    monkeypatch.setattr(yard, "read", lambda _path: json.dumps(version).encode())
     yard.put("localqueues", {"metadata": {"name": "fast", "namespace": "lab"}})
     clusters.check_queue(yard, "lab", "fast")
     with pytest.raises(SpecError, match="there is no queue 'slow'"):

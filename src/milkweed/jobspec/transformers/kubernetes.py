@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ...errors import MilkweedError, SpecError, UnreachableError
+from ...errors import BackendError, MilkweedError, SpecError, UnreachableError
 from ...kube.api import Api
 from ...kube.resources import SECRETS
 from ...kube.via import api_of
@@ -241,12 +241,14 @@ class Transformer(TransformerBase):
         self._over.append((str(running.handle["namespace"]), str(running.handle["job"])))
 
     def _clear(self) -> None:
-        """Delete Jobs whose end is written down."""
+        """Delete Jobs whose end is written down; what cannot be deleted now is tried once more in the end."""
         while self._over and not self.said.keep:
             try:
                 delete_job(self.api, *self._over[-1])
             except UnreachableError:
                 return
+            except BackendError:
+                pass
             self._over.pop()
 
     def end(self, running: Mapping[str, Running]) -> None:

@@ -232,7 +232,7 @@ def check_queue(api: Api, namespace: str, name: str) -> None:
     group = QUEUE_LABEL.partition("/")[0]
     hint = "ask for no queue, or for one that `kubectl get localqueues` shows"
     try:
-        version = json.loads(api.text(f"/apis/{group}"))["preferredVersion"]["version"]
+        version = json.loads(api.read(f"/apis/{group}"))["preferredVersion"]["version"]
         api.get(Resource(group, version, "localqueues"), namespace, name)
     except ApiError as error:
         if not error.missing:
