@@ -279,14 +279,13 @@ class Transformer(TransformerBase):
             self._delete_all(run)
 
     def _delete_all(self, run: Run) -> None:
+        """The work is over, whether this can be done or not; the cluster forgets the rest in a week."""
         try:
             if self.said.keep:
                 delete_run(self.api, self.namespace, run.id, (SECRETS,))
             else:
                 delete_run(self.api, self.namespace, run.id)
-        except (
-            UnreachableError
-        ) as error:  # the work is over; the cluster forgets the rest in a week
+        except BackendError as error:
             run.journal.write("left", reason=error.what)
 
     def _is_stuck(self, progress: Progress) -> bool:
