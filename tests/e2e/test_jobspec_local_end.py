@@ -91,7 +91,7 @@ def test_a_driver_that_was_killed_loses_nothing(folder: Path) -> None:
 
 
 def test_another_driver_carries_on(folder: Path) -> None:
-    """Work whose end nobody saw counts as failed; the rest of the graph is judged by that."""
+    """Work whose end nobody saw is lost, neither done nor failed; the rest of the graph is judged by that."""
     found = run(
         sh("a", "touch up; sleep 0.5"),
         sh("b", "echo never", "a"),
@@ -105,7 +105,7 @@ def test_another_driver_carries_on(folder: Path) -> None:
     until(lambda: not found.is_driven())
     local = load_transformer("local")
     local.carry_on(found, wait=True)
-    assert states(found) == {"a": "failed", "b": "skipped", "c": "skipped"}
+    assert states(found) == {"a": "lost", "b": "skipped", "c": "skipped"}
     assert found.progress().entries["a"].status.reason == "nobody saw how it ended"
 
 

@@ -19,7 +19,7 @@ from milkweed.errors import SpecError
 from milkweed.jobfile import load_jobfile
 
 COMMANDS = (
-    "init plan apply status ls hosts logs exec run torchrun kill doctor schema version operator".split()  # noqa: SIM905
+    "init plan apply status ls hosts logs exec run torchrun kill doctor schema version operator jobspec".split()  # noqa: SIM905
 )
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from milkweed.errors import JobspecError, SpecError
-from milkweed.jobspec import Plan, load_jobspec, load_transformer, parse_jobspec
+from milkweed.jobspec import Action, Plan, load_jobspec, load_transformer, parse_jobspec
 from milkweed.jobspec.graph import Auth, Graph, Group, Need, Shape, Stage, Step, Submit, Work, Write
 from milkweed.jobspec.runner import find_soon
 from milkweed.jobspec.transformers import local
@@ -164,21 +164,18 @@ def test_requirements_are_looked_up() -> None:
     check_requirements(None)
 
 
-def test_gpus_are_those_that_a_program_would_see(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpus_are_those_that_a_program_would_see() -> None:
     """A mask that is set already is kept, and no GPU is given to two steps."""
-    monkeypatch.setattr("milkweed.worker.devices.count_gpus", lambda _env: 3)
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    assert list_gpus() == ["0", "1", "2"]
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4, 6,7")
-    assert list_gpus() == ["4", "6", "7"]
+    assert list_gpus({}, lambda _env: 3) == ["0", "1", "2"]
+    mask = {"CUDA_VISIBLE_DEVICES": "4, 6,7"}
+    assert list_gpus(mask, lambda _env: 3) == ["4", "6", "7"]
     place = Transformer()
+    place.find_gpus = lambda: list_gpus(mask, lambda _env: 3)
     assert place.take_gpus("a", 2) == ["4", "6"]
     assert place.take_gpus("b", 1) == ["7"]
-    one = place.render_step(
-        Submit(id="c", work=work(shape=Shape(gpus_per_slot=1))), place._scene(graph(job("c")), "")
-    )
+    one = Action(id="c", kind="submit", details={"tasks": 1, "slots": 1, "gpus_per_slot": 1})
     assert not place.can_start(one, {})
-    place._gpus_used.clear()
+    place.find_gpus = lambda: ["4", "6", "7", "8"]
     assert place.can_start(one, {})
 
 

@@ -10,3 +10,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     from .app import app
 
     app(args=argv, prog_name="milkweed")
+
+
+def jobspec(argv: Sequence[str] | None = None) -> None:
+    """Run one command about jobspecs, as a program of its own."""
+    from .commands.jobspec import app
+
+    app(args=argv, prog_name="jobspec")

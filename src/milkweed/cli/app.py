@@ -8,6 +8,7 @@ import typer
 
 from .commands import about, doctor, execute, kill, logs, looking, operator, planning, run, torchrun
 from .edge import Commands
+from .lazy import jobspec
 from .plain import PlainCommand
 
 app = typer.Typer(
@@ -54,3 +55,4 @@ app.command("doctor", cls=PlainCommand)(doctor.doctor)
 app.command("schema", cls=PlainCommand)(about.schema)
 app.command("version", cls=PlainCommand)(about.version)
 app.add_typer(operator.app, name="operator")
+app.add_typer(jobspec, name="jobspec")

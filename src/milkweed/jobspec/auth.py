@@ -16,13 +16,15 @@ TIMEOUT_S = 60.0
 MAX_BYTES = 2**20
 
 
-def get_secret(source: Mapping[str, Any], environment: Mapping[str, str]) -> bytes:
+def get_secret(
+    source: Mapping[str, Any], environment: Mapping[str, str], *, timeout_s: float = TIMEOUT_S
+) -> bytes:
     """The secret that a variable, a command or a file of this machine holds."""
     name = source["secret"]
     if "variable" in source:
         return _check(_from_variable(name, source["variable"], environment), name)
     if "command" in source:
-        return _check(_from_command(name, source["command"], environment), name)
+        return _check(_from_command(name, source["command"], environment, timeout_s), name)
     return _check(_from_file(name, Path(source["file"]).expanduser()), name)
 
 
@@ -45,7 +47,9 @@ def _from_variable(name: str, variable: str, environment: Mapping[str, str]) -> 
     return os.fsencode(environment[variable])
 
 
-def _from_command(name: str, argv: list[str], environment: Mapping[str, str]) -> bytes:
+def _from_command(
+    name: str, argv: list[str], environment: Mapping[str, str], timeout_s: float
+) -> bytes:
     hint = f"run it by hand: it must print the secret; its first word is {argv[0]!r}"
     try:
         done = subprocess.run(  # noqa: S603  the person's own command, as they wrote it
@@ -54,7 +58,7 @@ def _from_command(name: str, argv: list[str], environment: Mapping[str, str]) ->
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,  # tools that fail may print what they know
-            timeout=TIMEOUT_S,
+            timeout=timeout_s,
             check=False,
         )
     except OSError as error:
@@ -64,7 +68,7 @@ def _from_command(name: str, argv: list[str], environment: Mapping[str, str]) ->
         ) from None
     except subprocess.TimeoutExpired:
         raise AccessError(
-            f"the command for the secret {name!r} did not end within {TIMEOUT_S:.0f} s", hint=hint
+            f"the command for the secret {name!r} did not end within {timeout_s:g} s", hint=hint
         ) from None
     if done.returncode:
         seen = f"exit code {done.returncode}"

@@ -119,7 +119,8 @@ class Driver:
             self._check_alive()
             for step_id, status in self._transformer.poll(self._running, self._wake).items():
                 self._note(step_id, status)
-        self.cancel(self._wake.stopped)
+        if not self._transformer.leaves:
+            self.cancel(self._wake.stopped)
 
     def take_up(self, *, to_end: bool = False) -> None:
         """Find what an earlier driver left: what runs, and what it was about to submit.
@@ -270,11 +271,13 @@ def carry_on(
 ) -> None:
     """Carry a recorded run on, from where it is."""
     everything = wait or all(action.wait or not _is_work(action) for action in run.plan.actions)
-    if transformer.detaches and not everything:
+    if transformer.launch is not None:
+        transformer.launch(run)
+    elif transformer.detaches and (transformer.leaves or not everything):
         from .runner import follow, start_runner
 
         start_runner(run)
-        follow(run, show)
+        follow(run, show, until_over=everything)
     else:
         drive_here(transformer, run, until_over=wait or transformer.detaches, show=show)
 
@@ -307,6 +310,8 @@ def drive_here(
             transformer.tail.pump(last=True)
             if driver.progress.over:
                 transformer.finish(run)
+        if wake.stopped and transformer.leaves:
+            raise KeyboardInterrupt(wake.stopped)
 
 
 def cancel_run(

@@ -113,7 +113,10 @@ class Work:
     project: str | None = None
     attributes: Mapping[str, Data] = field(default_factory=dict[str, Data])
     """What else was said: `constraints`, `dependencies`, `requires`, `shell.options`, `user`, ….
-    A transformer that does not know one of the keys refuses the work."""
+    A transformer that does not know one of the keys refuses the work. `templates` says that words hold
+    {{…}} which Flux fills in; `units` has the units of counts, by the type of resource."""
+    slot: str = field(default="", compare=False)
+    """How the file calls its slots: a label that changes nothing."""
 
     def said(self) -> frozenset[str]:
         """Every field and attribute that a transformer must honour or refuse."""

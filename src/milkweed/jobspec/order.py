@@ -189,13 +189,25 @@ def check_files(graph: Graph) -> list[Complaint]:
     found: list[Complaint] = []
     named = {step.id: names for step in graph.walk() if (names := _named_files(step))}
     before = prepared_before(graph) if named else {}
+    writers = {each.filename: each for each in graph.walk() if isinstance(each, Write)}
     for step in graph.walk():
         written = {each.filename for each in before.get(step.id, ()) if isinstance(each, Write)}
-        for name in named.get(step.id, ()):
-            if name not in written:
-                hint = "let it need the step that writes the file"
-                found.append(Complaint(step, f"no step before it writes the file {name!r}", hint))
+        found += [
+            _complain_of_file(step, name, writers.get(name))
+            for name in named.get(step.id, ())
+            if name not in written
+        ]
     return found
+
+
+def _complain_of_file(step: Step, name: str, writer: Step | None) -> Complaint:
+    """What a group writes is for the steps inside it, and gone with its allocation."""
+    message = f"no step before it writes the file {name!r}"
+    hint = "let it need the step that writes the file"
+    if writer is not None and writer.parent and writer.parent != step.parent:
+        message += f": that of the group {writer.parent!r} stays inside the group"
+        hint = "write it before the group, or once more after it"
+    return Complaint(step, message, hint)
 
 
 def _named_files(step: Step) -> list[str]:

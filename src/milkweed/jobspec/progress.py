@@ -29,8 +29,10 @@ class State(enum.Enum):
     SKIPPED = "skipped"
     """Never to be done: what it needs did not come true."""
     CANCELLED = "cancelled"
+    LOST = "lost"
+    """It is over, and nobody saw how it ended: it neither went well nor failed."""
     UNKNOWN = "unknown"
-    """Nobody answered, or nobody saw how it ended."""
+    """Nobody answered, or nobody looks any more."""
 
     @property
     def over(self) -> bool:
@@ -38,8 +40,8 @@ class State(enum.Enum):
         return self in _OVER
 
 
-_OVER = frozenset({State.DONE, State.FAILED, State.SKIPPED, State.CANCELLED})
-_STARTED = frozenset({State.RUNNING, State.DONE, State.FAILED})
+_OVER = frozenset({State.DONE, State.FAILED, State.SKIPPED, State.CANCELLED, State.LOST})
+_STARTED = frozenset({State.RUNNING, State.DONE, State.FAILED, State.LOST})
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +129,7 @@ class Progress:
         states = {entry.status.state for entry in self.entries.values()}
         if State.CANCELLED in states:
             return CANCELLED
-        return LOST if State.UNKNOWN in states else 0
+        return LOST if states & {State.UNKNOWN, State.LOST} else 0
 
 
 def judge_need(kind: NeedKind, entry: Entry) -> bool | None:

@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import BackendError
 from ..logs import read_tail
@@ -17,7 +17,10 @@ from .progress import Progress, State
 from .runs import Run, load_run
 from .tail import Show, Tail
 
-START_S = 30.0
+if TYPE_CHECKING:
+    from .transformer import TransformerBase
+
+
 _ROOT = Path(__file__).parents[2]
 
 
@@ -46,16 +49,39 @@ def start_runner(run: Run) -> None:
     )
 
 
+def ensure_driven(
+    transformer: TransformerBase, run: Run, start: Callable[[Run], None] = start_runner
+) -> None:
+    """See to it that somebody carries a run on, if it needs that."""
+    if not transformer.needs_driver(run):
+        return
+    try:
+        start(run)
+    except BackendError:
+        if not run.is_driven():  # else somebody was quicker
+            raise
+
+
 def _python_path() -> str:
     """The same milkweed, and whatever else this process can import."""
     return os.pathsep.join(dict.fromkeys([str(_ROOT), *(path for path in sys.path if path)]))
 
 
-def follow(run: Run, show: Show | None, *, sleep: Callable[[float], None] = time.sleep) -> Progress:
-    """Look on until what says `wait` is over, and the rest is begun or waits for work that nobody waits for."""
+def follow(
+    run: Run,
+    show: Show | None,
+    *,
+    until_over: bool = False,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Progress:
+    """Look on until what says `wait` is over, and the rest is begun or waits for work that nobody waits for.
+
+    `until_over`: until everything is over.
+    """
     tail = Tail(show)
-    waits = {action.id for action in run.plan.actions if action.wait}
-    soon = find_soon(run.plan)
+    everything = {action.id for action in run.plan.actions}
+    waits = everything if until_over else {each.id for each in run.plan.actions if each.wait}
+    soon = everything if until_over else find_soon(run.plan)
     progress, offset = Progress.of(run.plan), 0
     while True:
         driven = run.is_driven()

@@ -25,6 +25,10 @@ from .plan import Plan, check_run_id, parse_plan
 from .progress import Progress
 
 VERSION = 1
+MAX_RUNS = 500
+"""From so many runs on, those that were over for MAX_AGE_S are removed whenever one is added."""
+MAX_AGE_S = 7 * 86400.0
+CLEANED_AT_ONCE = 20
 FOLDERS = ("files", "host", "logs", "secrets")
 
 
@@ -128,6 +132,12 @@ class Run:
             progress.add(line)
         return progress
 
+    def last_s(self) -> float:
+        """When something was last written down, in seconds since 1970."""
+        with contextlib.suppress(OSError):
+            return max(self.created, self.journal.path.stat().st_mtime)
+        return self.created
+
     @contextlib.contextmanager
     def hold(self) -> Generator[None]:
         """Be the one who carries the run on; the kernel lets it go with this process."""
@@ -167,8 +177,21 @@ class Run:
             os.close(fd)
 
     def remove(self) -> None:
-        """Forget the run."""
-        shutil.rmtree(self.folder, ignore_errors=True)
+        """Forget the run; nobody may be carrying it on."""
+        with self.hold():
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    def keep_for(self, path: Path) -> None:
+        """Let nobody clean the run away while there is a file that tells of it."""
+        save_private(self.folder / "kept-for", os.fsencode(path), what="whom a run is kept for")
+
+    def is_kept(self) -> bool:
+        """Whether somebody still needs the record."""
+        try:
+            kept_for = os.fsdecode((self.folder / "kept-for").read_bytes())
+        except OSError:
+            return False
+        return os.path.lexists(kept_for)
 
     def drop_secrets(self) -> None:
         """No secret stays longer than the steps that need it."""
@@ -192,6 +215,7 @@ def create_run(plan: Plan, *, clock: Callable[[], float] = time.time) -> Run:
     """Save what is about to be done; a plan is run once."""
     ensure_folder(home())
     folder = ensure_private_folder(runs_folder()) / check_run_id(plan.run_id)
+    clean_at_limit(clock=clock)
     try:
         folder.mkdir(mode=0o700)
     except FileExistsError:
@@ -248,6 +272,29 @@ def load_runs() -> list[Run]:
         with contextlib.suppress(StateCorruptError):
             found.append(load_run(path.parent))
     return sorted(found, key=lambda run: run.created)
+
+
+def clean_at_limit(
+    limit: int = MAX_RUNS, age_s: float = MAX_AGE_S, *, clock: Callable[[], float] = time.time
+) -> None:
+    """Remove old runs that are over, when there are many; whatever cannot be judged at a glance stays."""
+    with contextlib.suppress(OSError):
+        folders = list(os.scandir(runs_folder()))
+        if len(folders) < limit:
+            return
+        before_s = clock() - age_s
+        old = sorted((each.stat().st_mtime, each.path) for each in folders)
+        for _, path in [each for each in old if each[0] < before_s][:CLEANED_AT_ONCE]:
+            with contextlib.suppress(StateError):
+                remove_if_over(load_run(Path(path)), before_s)
+
+
+def remove_if_over(run: Run, before_s: float) -> bool:
+    """Forget a run that was over then, by what its journal says; whether it did."""
+    if run.last_s() >= before_s or run.is_kept() or not run.progress().over:
+        return False
+    run.remove()
+    return True
 
 
 def find_run(name: str) -> Run:

@@ -49,6 +49,10 @@ class TransformerBase:
         """What the person said beside the file."""
         self.tail = Tail(None)
         """Shows what work prints, while it is driven here."""
+        self.leaves = False
+        """Whether SIGINT and SIGTERM leave a run as it is and raise KeyboardInterrupt, instead of ending it."""
+        self.launch: Callable[[Run], None] | None = None
+        """What starts recorded runs somewhere else; None: they are carried on from here."""
 
     @classmethod
     def register_step(cls, step: type[StepBase], name: str | None = None) -> None:
@@ -229,6 +233,22 @@ class TransformerBase:
                 )
             sleep(pause_s)
             pause_s = min(pause_s * 1.5, 0.25 if driven else POLL_S)
+
+    def is_quiet(self, run: Run) -> bool:
+        """Whether nothing of a run will happen any more by itself."""
+        if run.is_driven():
+            return run.progress().over
+        progress = self.status(run)
+        return progress.over or self._is_stuck(progress)
+
+    def needs_driver(self, run: Run) -> bool:
+        """Whether somebody must carry a run on, and nobody does."""
+        if run.is_driven():
+            return False
+        entries = run.progress().entries.values()
+        if self.detaches:
+            return any(not entry.status.state.over for entry in entries)
+        return any(entry.status.state is State.WAITING for entry in entries)
 
     def _is_stuck(self, progress: Progress) -> bool:
         """Whether nothing will happen by itself.

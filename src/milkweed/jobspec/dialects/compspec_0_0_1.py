@@ -50,14 +50,13 @@ def parse(source: Source) -> Graph | None:
     keys = source.top.keys(TOP, ("version", "resources", "task"))
     if "version" in keys and keys["version"].data != 1:
         keys["version"].refuse(f"{describe(keys['version'].data)} is not 1", "write version: 1")
-    work, label = Work(argv=()), ""
+    work = Work(argv=())
     if "resources" in keys:
-        shape, label = read_resources(keys["resources"], loose=True)
-        work = replace(work, shape=shape)
+        work = read_resources(keys["resources"], loose=True)
     name = ""
     if "attributes" in keys and keys["attributes"].data is not None:
         work, name = _read_attributes(keys["attributes"], work)
-    steps = _read_task(keys["task"], work, label, source) if "task" in keys else ()
+    steps = _read_task(keys["task"], work, source) if "task" in keys else ()
     if source.problems or not steps:
         return None
     return Graph(steps=steps, name=name, dialect="compspec-0.0.1", source=source.filename)
@@ -78,12 +77,12 @@ def _read_attributes(spot: Spot, work: Work) -> tuple[Work, str]:
     return work, name
 
 
-def _read_task(spot: Spot, work: Work, label: str, source: Source) -> tuple[Step, ...]:
+def _read_task(spot: Spot, work: Work, source: Source) -> tuple[Step, ...]:
     keys = spot.keys(TASK)
     if "count" in keys:
         work = replace(work, shape=read_count(keys["count"], work.shape, strict=False))
-    if "slot" in keys and (slot := keys["slot"].text()) and slot != label:
-        hint = f"the slot's label is {label!r}" if label else "the resources have no slot"
+    if "slot" in keys and (slot := keys["slot"].text()) and slot != work.slot:
+        hint = f"the slot's label is {work.slot!r}" if work.slot else "the resources have no slot"
         keys["slot"].refuse(f"no slot is labelled {slot!r}", hint)
     if "resources" in keys and (needed := _read_requires(keys["resources"])):
         work = replace(work, attributes={**work.attributes, "requires": needed})

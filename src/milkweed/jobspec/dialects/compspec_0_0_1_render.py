@@ -22,7 +22,7 @@ from ..graph import (
     Write,
 )
 from ..scripts import script_argv
-from .flux_parts import make_count, make_resources, make_system
+from .flux_parts import label_of, make_count, make_resources, make_system
 
 _KNOWN = frozenset(
     {
@@ -30,6 +30,7 @@ _KNOWN = frozenset(
         "dependencies",
         "constraints",
         "shell.options",
+        "units",
         "user",
         "parameter",
         "requires",
@@ -46,7 +47,7 @@ def make_document(graph: Graph, lacking: list[str]) -> dict[str, Data]:
     task: dict[str, Data] = {}
     if command:
         task["command"] = list(command)
-    task |= {"slot": "task", "count": make_count(work.shape)}
+    task |= {"slot": label_of(work), "count": make_count(work.shape)}
     if "requires" in work.attributes:
         task["resources"] = _make_requires(work.attributes["requires"], lacking)
     if scripts:
@@ -56,7 +57,7 @@ def make_document(graph: Graph, lacking: list[str]) -> dict[str, Data]:
     task["transform"] = steps
     document: dict[str, Data] = {
         "version": 1,
-        "resources": make_resources(work.shape, "task"),
+        "resources": make_resources(work),
         "task": task,
     }
     return document | _make_attributes(work, graph.name)

@@ -38,10 +38,11 @@ class _Tree:
     counts: dict[str, int] = field(default_factory=dict[str, int])
     exclusive: bool = False
     label: str = ""
+    units: dict[str, Data] = field(default_factory=dict[str, Data])
 
 
-def read_resources(spot: Spot, *, loose: bool = False) -> tuple[Shape, str]:
-    """The shape of the one tree of resources, and the label of its slot; `loose`: cores may lie under a node."""
+def read_resources(spot: Spot, *, loose: bool = False) -> Work:
+    """Work without a command on the one tree of resources; `loose`: cores may lie under a node."""
     items = spot.items(minimum=1)
     if len(items) > 1:
         items[1].refuse("a second tree of resources", "version 1 has one tree: node, slot, core")
@@ -56,7 +57,8 @@ def read_resources(spot: Spot, *, loose: bool = False) -> tuple[Shape, str]:
         gpus_per_slot=found.counts.get("gpu", 0),
         exclusive=found.exclusive,
     )
-    return shape, found.label
+    attributes: dict[str, Data] = {"units": found.units} if found.units else {}
+    return Work(argv=(), shape=shape, slot=found.label, attributes=attributes)
 
 
 def _read_vertex(spot: Spot, allowed: tuple[str, ...], found: _Tree) -> None:
@@ -68,8 +70,8 @@ def _read_vertex(spot: Spot, allowed: tuple[str, ...], found: _Tree) -> None:
         spot.refuse(f"a second {kind}", f"give all of them in one count of {kind}")
     found.counts[kind] = keys["count"].count() if "count" in keys else 1
     found.exclusive |= "exclusive" in keys and keys["exclusive"].flag()
-    if "unit" in keys:
-        keys["unit"].text()
+    if "unit" in keys and (unit := keys["unit"].text()):
+        found.units[kind] = unit
     _read_label(kind, spot, keys, found)
     _read_inner(kind, spot, keys, found)
 
@@ -104,15 +106,28 @@ def _read_children(kind: str, spot: Spot, inner: tuple[str, ...], found: _Tree) 
         spot.refuse("a slot has GPUs and no core", "add {type: core, count: 1}")
 
 
-def make_resources(shape: Shape, label: str) -> list[Data]:
+def label_of(work: Work) -> str:
+    """How slots are called: as the file did, or as most people do."""
+    return work.slot or "task"
+
+
+def make_resources(work: Work) -> list[Data]:
     """The tree of a shape."""
-    inside: list[Data] = [{"type": "core", "count": shape.cores_per_slot}]
+    shape = work.shape
+    units = work.attributes.get("units")
+    said: dict[str, Data] = units if isinstance(units, dict) else {}
+
+    def vertex(kind: str, count: int | None, **more: Data) -> dict[str, Data]:
+        unit: dict[str, Data] = {"unit": said[kind]} if kind in said else {}
+        return {"type": kind, "count": count, **unit, **more}
+
+    inside: list[Data] = [vertex("core", shape.cores_per_slot)]
     if shape.gpus_per_slot:
-        inside.append({"type": "gpu", "count": shape.gpus_per_slot})
+        inside.append(vertex("gpu", shape.gpus_per_slot))
     slots = shape.slots_per_node or shape.slots
-    slot: dict[str, Data] = {"type": "slot", "count": slots, "label": label, "with": inside}
-    node: dict[str, Data] = {"type": "node", "count": shape.nodes, "with": [slot]}
-    top = slot if shape.nodes is None else node
+    slot = vertex("slot", slots, label=label_of(work), **{"with": inside})
+    below: list[Data] = [slot]
+    top = slot if shape.nodes is None else vertex("node", shape.nodes, **{"with": below})
     if shape.exclusive:
         top["exclusive"] = True
     return [top]

@@ -13,6 +13,7 @@ from ..graph import Graph, Need, RunFile, Step, Submit, Word, Work, Write
 from ..reading import Spot
 from ..source import Source
 from .flux_parts import (
+    label_of,
     make_count,
     make_resources,
     make_system,
@@ -22,8 +23,20 @@ from .flux_parts import (
 )
 
 TOP = ("version", "resources", "tasks", "attributes")
-KNOWN = frozenset({"preemptible-after", "dependencies", "constraints", "shell.options", "user"})
+KNOWN = frozenset(
+    {
+        "preemptible-after",
+        "dependencies",
+        "constraints",
+        "shell.options",
+        "templates",
+        "units",
+        "user",
+    }
+)
 """The attributes of work that this dialect has."""
+_TEMPLATE = "{{"
+"""What Flux fills in begins so, and there is no way to write it as it is."""
 _TMPDIR = "{{tmpdir}}/"
 _ID = "job"
 _REGULAR = 0o100000
@@ -35,12 +48,9 @@ def parse(source: Source) -> Graph | None:
     keys = source.top.keys(TOP, TOP)
     if "version" in keys and keys["version"].data != 1:
         keys["version"].refuse(f"{describe(keys['version'].data)} is not 1", "write version: 1")
-    shape, label = (
-        read_resources(keys["resources"]) if "resources" in keys else (Work(argv=()).shape, "")
-    )
-    work = Work(argv=(), shape=shape)
+    work = read_resources(keys["resources"]) if "resources" in keys else Work(argv=())
     if "tasks" in keys:
-        work = _read_task(keys["tasks"], work, label)
+        work = _read_task(keys["tasks"], work)
     writes: list[Write] = []
     name = ""
     if "attributes" in keys:
@@ -48,9 +58,12 @@ def parse(source: Source) -> Graph | None:
     if source.problems:
         return None
     names = {step.filename for step in writes}
+    work = replace(work, argv=tuple(_read_word(word, names) for word in work.argv))
+    if _has_templates(work):
+        work = replace(work, attributes={**work.attributes, "templates": True})
     job = Submit(
         id=_ID,
-        work=replace(work, argv=tuple(_read_word(word, names) for word in work.argv)),
+        work=work,
         needs=tuple(Need(step.id) for step in writes),
         at=source.position(("tasks", 0)),
     )
@@ -63,7 +76,11 @@ def _read_word(word: Word, names: set[str]) -> Word:
     return word
 
 
-def _read_task(spot: Spot, work: Work, label: str) -> Work:
+def _has_templates(work: Work) -> bool:
+    return any(isinstance(word, str) and _TEMPLATE in word for word in work.argv)
+
+
+def _read_task(spot: Spot, work: Work) -> Work:
     tasks = spot.items(minimum=1)
     if len(tasks) > 1:
         tasks[1].refuse("a second task", "version 1 has exactly one task")
@@ -73,8 +90,8 @@ def _read_task(spot: Spot, work: Work, label: str) -> Work:
     shape = work.shape
     if "count" in keys:
         shape = read_count(keys["count"], shape, strict=True)
-    if "slot" in keys and (slot := keys["slot"].text()) and label and slot != label:
-        keys["slot"].refuse(f"no slot is labelled {slot!r}", f"the slot's label is {label!r}")
+    if "slot" in keys and (slot := keys["slot"].text()) and work.slot and slot != work.slot:
+        keys["slot"].refuse(f"no slot is labelled {slot!r}", f"the slot's label is {work.slot!r}")
     return replace(work, argv=_read_command(keys.get("command")), shape=shape)
 
 
@@ -177,6 +194,8 @@ def _note_lacking(job: Submit, writes: list[Write], lacking: list[str]) -> None:
         lacking.append(f"{shape.tasks_per_slot} tasks in a slot")
     if shape.tasks_total is not None and shape.tasks_total > shape.slots:
         lacking.append(f"{shape.tasks_total} tasks in {shape.slots} slots")
+    if _has_templates(job.work) and "templates" not in job.work.attributes:
+        lacking.append(f"a word of {job.id!r} with {{{{ in it, which Flux would fill in")
     lacking += [f"the attribute {key!r}" for key in sorted(set(job.work.attributes) - KNOWN)]
     first: list[Step] = [step for step in writes if not step.needs]
     if len(first) != len(writes) and any(
@@ -194,10 +213,10 @@ def _make_document(graph: Graph, job: Submit, writes: list[Write]) -> dict[str, 
         attributes["user"] = job.work.attributes["user"]
     task: dict[str, Data] = {
         "command": [_make_word(word) for word in job.work.argv],
-        "slot": "task",
+        "slot": label_of(job.work),
         "count": make_count(job.work.shape),
     }
-    resources = make_resources(job.work.shape, "task")
+    resources = make_resources(job.work)
     return {"version": 1, "resources": resources, "tasks": [task], "attributes": attributes}
 
 

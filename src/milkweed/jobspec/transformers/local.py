@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -15,7 +15,7 @@ from ...errors import SpecError
 from ...logs import follow_files
 from ...options import Data
 from .. import steps
-from ..graph import WORKING, Group, Need, Step, Submit, Work
+from ..graph import WORKING, Group, Need, Step, Submit, Work, Write
 from ..order import sort_steps
 from ..plan import Action, make_work
 from ..progress import State, StepStatus, ended
@@ -23,12 +23,11 @@ from ..runs import Run, merge_environment
 from ..steps import Handle, Scene
 from ..transformer import TransformerBase
 from .processes import MARK_ENV, TIMED_OUT, Command, Pool, end_marked, find_marked
-from .requirements import check_requirements
+from .requirements import GPU_ENV, check_requirements, list_gpus
 
 if TYPE_CHECKING:
     from ..driver import Running, Wake
 
-GPU_ENV = "CUDA_VISIBLE_DEVICES"
 SHOW_S = 0.05
 LOOK_S = 0.25
 UNSEEN = "nobody saw how it ended"
@@ -47,6 +46,9 @@ class Transformer(TransformerBase):
 
     def __init__(self, **settings: Data) -> None:
         super().__init__(**settings)
+        for name in settings:
+            raise SpecError(f"{name}: unknown setting", hint=f"{self.name} has no settings")
+        self.find_gpus: Callable[[], Sequence[str]] = list_gpus
         self.pool = Pool()
         self._limit = max(64, 4 * (os.cpu_count() or 1))
         self._gpus_used: dict[str, list[str]] = {}
@@ -80,7 +82,7 @@ class Transformer(TransformerBase):
 
     def _free_gpus(self) -> list[str]:
         used = {gpu for gpus in self._gpus_used.values() for gpu in gpus}
-        return [gpu for gpu in list_gpus() if gpu not in used]
+        return [gpu for gpu in self.find_gpus() if gpu not in used]
 
     def take_gpus(self, step_id: str, count: int) -> list[str]:
         """GPUs that no other step has until this one ends."""
@@ -108,7 +110,7 @@ class Transformer(TransformerBase):
         for step_id in strangers:
             status = running[step_id].step.poll(running[step_id].handle)
             if status.state is State.UNKNOWN:
-                found[step_id] = ended(1, UNSEEN)
+                found[step_id] = StepStatus(State.LOST, None, UNSEEN)
         self.tail.pump()
         return found
 
@@ -130,16 +132,6 @@ def _make_join(step: Step, ids: Sequence[str]) -> Action:
     return Action(id=step.id, kind="group", needs=(*needs, *step.needs), details={"steps": [*ids]})
 
 
-def list_gpus() -> list[str]:
-    """The GPUs of this machine that a program would see, as CUDA_VISIBLE_DEVICES names them."""
-    from ...worker.devices import count_gpus
-
-    count = count_gpus(os.environ)
-    if count and (mask := os.environ.get(GPU_ENV)):
-        return [word.strip() for word in mask.split(",")][:count]
-    return [str(number) for number in range(count)]
-
-
 def place_file(source: Path, target: Path) -> None:
     """Copy a file, unless it is there; one that work has changed since stays as it is."""
     if target.exists() and target.stat().st_mtime_ns >= source.stat().st_mtime_ns:
@@ -153,6 +145,23 @@ def check_cwd(work: Work) -> None:
     """Refuse a folder that depends on where somebody stands."""
     if work.cwd is not None and not os.path.isabs(work.cwd):
         raise SpecError(f"cwd: {work.cwd!r} does not begin with a slash", hint="give a whole path")
+
+
+class WriteStep(steps.WriterStep):
+    """Write a file into the one folder that a run has here."""
+
+    @classmethod
+    def validate(cls, step: Step, scene: Scene) -> None:
+        """Refuse a second content of a file: work that runs meanwhile would see the wrong one."""
+        super().validate(step, scene)
+        if not isinstance(step, Write):
+            return
+        for other in scene.graph.walk():
+            if not isinstance(other, Write) or other.filename != step.filename:
+                continue
+            if other.content != step.content:
+                hint = "give each of them a name of its own"
+                raise SpecError(f"{other.id!r} writes another {step.filename!r}", hint=hint)
 
 
 class StageStep(steps.PlainStep):
@@ -363,13 +372,15 @@ class JoinStep(steps.PlainStep):
         for status in inside:
             if status.state is State.FAILED:
                 return ended(status.code or 1)
+        if any(status.state is State.LOST for status in inside):
+            return StepStatus(State.LOST, None, UNSEEN)
         for state in (State.CANCELLED, State.SKIPPED):
             if inside and all(status.state is state for status in inside):
                 return StepStatus(state)
         return ended(0)
 
 
-Transformer.register_step(steps.WriterStep)
+Transformer.register_step(WriteStep)
 Transformer.register_step(steps.AuthStep)
 Transformer.register_step(StageStep)
 Transformer.register_step(JobStep)

@@ -4,16 +4,30 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from ...errors import SpecError
 from ...options import Data
 
+GPU_ENV = "CUDA_VISIBLE_DEVICES"
 _FAMILIES = (
     frozenset({"x86_64", "amd64"}),
     frozenset({"aarch64", "arm64"}),
     frozenset({"ppc64le"}),
 )
+
+
+def list_gpus(
+    environment: Mapping[str, str] = os.environ,
+    count_gpus: Callable[[Mapping[str, str]], int] | None = None,
+) -> list[str]:
+    """The GPUs of this machine that a program would see, as CUDA_VISIBLE_DEVICES names them."""
+    from ...worker import devices
+
+    count = (count_gpus or devices.count_gpus)(environment)
+    if count and (mask := environment.get(GPU_ENV)):
+        return [word.strip() for word in mask.split(",")][:count]
+    return [str(number) for number in range(count)]
 
 
 def check_requirements(requires: Data) -> None:
@@ -45,8 +59,6 @@ def _is_met(field: str, wanted: str, facts: Mapping[str, str]) -> bool:
 
 def _facts() -> dict[str, str]:
     """What is known of this machine."""
-    from .local import list_gpus
-
     try:
         release = platform.freedesktop_os_release()
     except OSError:
