@@ -34,7 +34,32 @@ from milkweed.jobspec.transformers.local import Transformer
 from milkweed.jobspec.yaml_text import render_yaml
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=12)
-WORDS = st.lists(TEXT, max_size=4).map(tuple)
+HOSTILE = st.sampled_from(
+    [
+        "; touch owned",
+        "$(id)",
+        "`id`",
+        "$HOME",
+        "'",
+        '"',
+        "\\",
+        "&&",
+        ">x",
+        "*",
+        "~",
+        "-",
+        "--",
+        "#x",
+        "{{id}}",
+        "{{tmpdir}}/x",
+        "{a,b}",
+        "!!",
+        "null",
+        "1",
+        "a b",
+    ]
+) | st.sampled_from(["", " ", "|", "\n", "\t", "\u2028"])
+WORDS = st.lists(TEXT | HOSTILE, max_size=4).map(tuple)
 NAMES = st.from_regex(r"[a-z0-9][a-z0-9._-]{0,6}", fullmatch=True)
 PROGRAM = st.sampled_from(["true", "/bin/echo", "a program", "$(x)"])
 VARIABLES = st.dictionaries(
@@ -171,12 +196,17 @@ def test_flux_jobspecs_mean_the_same_after_a_trip(
     """Any command, any bytes in files, and words that are files."""
     writes = tuple(Write(id=f"write-{each}", filename=each, content=files[each]) for each in files)
     words = (*work.argv, *(RunFile(each) for each in files))
+    is_filled_in = any("{{" in word for word in work.argv)
     job = Submit(
         id="job",
         work=replace(work, argv=words),
         needs=tuple(Need(step.id) for step in writes),
     )
     graph = Graph(steps=(*writes, job), name=name)
+    if is_filled_in:
+        with pytest.raises(JobspecError, match="which Flux would fill in"):
+            render_jobspec(graph, "flux-v1")
+        return
     text = render_jobspec(graph, "flux-v1")
     assert parse_jobspec(text) == graph
     assert parse_jobspec(json.dumps(json.loads(json.dumps(_data(text))))) == graph
