@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 import textwrap
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,7 @@ from typing import Any
 import pytest
 
 from kubernetes.jobspecs import LIMIT_S, Place, graph, states, work
-from kubernetes.lab import wait
+from kubernetes.lab import WORKER, wait
 from milkweed.jobspec import load_jobspec, parse_jobspec
 from milkweed.jobspec.graph import Auth, Group, Need, Shape, Stage, Submit, Work, Write
 from milkweed.jobspec.transformers.kubernetes_cluster import check_objects
@@ -244,3 +246,22 @@ def test_files_are_kept_apart(place: Place) -> None:
     assert [text for _, text in place.make().logs(run)] == ["/jobspec/run", "s.sh", "x"]
     assert [job["status"].get("succeeded") for job in place.jobs()] == [1]
     place.make().cancel(run)
+
+
+def test_on_the_command_line(place: Place, folder: Path) -> None:
+    """The cluster is chosen by its name, and the exit code is that of the work."""
+    text = (EXAMPLES / "steps.yaml").read_text().replace('echo "hello', 'exit 3; echo "hello')
+    (folder / "job.yaml").write_text(text)
+    said = [f"image={WORKER}", f"namespace={place.namespace}", "pull_policy=Never"]
+    settings = [word for each in said for word in ("-s", each)]
+    words = ["run", "-t", "kubernetes", *settings, "--wait", "job.yaml"]
+    done = subprocess.run(
+        [sys.executable, "-m", "milkweed", "jobspec", *words],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+    )
+    assert done.returncode == 3, done.stderr
+    assert done.stdout.count("installing on") == 2

@@ -94,7 +94,7 @@ def test_what_was_begun_is_undone() -> None:
 def test_a_job_that_somebody_deleted() -> None:
     """It is told, and nobody waits for it."""
     yard = Yard(lambda yard, job: yard.remove(JOBS.plural, "lab", job["metadata"]["name"]))
-    assert states(run(yard, graph(work("x")))) == {"x": f"failed (1): {GONE}"}
+    assert states(run(yard, graph(work("x")))) == {"x": f"lost: {GONE}"}
 
 
 def test_a_job_without_pods_says_why() -> None:

@@ -17,7 +17,7 @@ from .. import steps
 from ..graph import Graph, Need, Step, Submit
 from ..order import sort_steps
 from ..plan import Action, Plan
-from ..progress import Progress, State, StepStatus, ended
+from ..progress import Progress, State, StepStatus
 from ..runs import Run
 from ..steps import Handle, Scene
 from ..tail import Show
@@ -37,7 +37,7 @@ from .kubernetes_logs import Follower, Lines, write_output
 from .kubernetes_objects import RUN_LABEL
 from .kubernetes_reading import make_details
 from .kubernetes_settings import Settings, read_settings, resolve
-from .kubernetes_status import GONE, has_begun
+from .kubernetes_status import LOST, has_begun
 from .kubernetes_steps import GroupStep, JobStep, LocalStep, files_of
 
 if TYPE_CHECKING:
@@ -209,7 +209,7 @@ class Transformer(TransformerBase):
             except MilkweedError as error:
                 return StepStatus(State.UNKNOWN, None, error.what)
             if found is None:
-                status, own = ended(1, GONE), []
+                status, own = LOST, []
             else:
                 status, own = step.judge(*found), found[1]
         self._follow(step_id, step, running.handle, own)

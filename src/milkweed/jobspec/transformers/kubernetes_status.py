@@ -13,6 +13,7 @@ from .processes import NOT_FOUND, NOT_RUNNABLE, TIMED_OUT
 
 Object = Mapping[str, Any]
 GONE = "its Job is gone from the cluster, and nobody saw how it ended"
+LOST = StepStatus(State.LOST, None, GONE)
 ADMISSION = "it waits to be admitted by a queue"
 _CANNOT_START = frozenset({"StartError", "ContainerCannotRun", "RunContainerError"})
 _MISSING = ("not found", "no such file")

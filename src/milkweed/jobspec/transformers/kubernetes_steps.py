@@ -14,14 +14,14 @@ from ...logs import follow_files
 from ...options import Data
 from .. import steps
 from ..graph import WORKING, Group, Step, Submit
-from ..progress import StepStatus, ended
+from ..progress import StepStatus
 from ..steps import Handle, Scene
 from . import local
 from .kubernetes_cluster import delete_job, ensure_objects, look, look_up, why_no_pods
 from .kubernetes_logs import Lines
 from .kubernetes_objects import MARK_NOTE, name_of
 from .kubernetes_reading import check_group, check_work, log_files, make_details, make_group
-from .kubernetes_status import GONE, has_begun, index_of, judge_job
+from .kubernetes_status import LOST, has_begun, index_of, judge_job
 
 if TYPE_CHECKING:
     from .kubernetes import Transformer
@@ -123,7 +123,7 @@ class JobStep(steps.StepBase):
     def poll(self, handle: Handle) -> StepStatus:
         """How its Job is."""
         found = look(self.place.api, str(handle["namespace"]), str(handle["job"]))
-        return ended(1, GONE) if found is None else self.judge(*found)
+        return LOST if found is None else self.judge(*found)
 
     def judge(self, job: Mapping[str, Any], pods: Sequence[Mapping[str, Any]]) -> StepStatus:
         """How it is, from its Job and pods."""
