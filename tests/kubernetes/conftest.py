@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 
 from clusters import mark_all
-from kubernetes.lab import Lab, why_missing
+from kubernetes.jobspecs import Place
+from kubernetes.lab import Lab, wait, why_missing
 from kubernetes.operators import Meshes, Operating, install, make_login
+from milkweed.jobspec import load_runs
 from programs import Client
 
 HERE = Path(__file__).parent
@@ -43,6 +45,16 @@ def namespace(lab: Lab, healed: None) -> Iterator[str]:
     yield name
     lab.heal()
     lab.delete_namespace(name)
+
+
+@pytest.fixture
+def place(lab: Lab, namespace: str, folder: Path) -> Iterator[Place]:
+    """A place; after the test nothing is in it, and no process is left."""
+    made = Place(lab, namespace)
+    yield made
+    for run in load_runs():
+        wait(lambda run=run: not run.is_driven(), 20, f"run {run.id} is still driven")
+    lab.wait_empty(namespace)
 
 
 @pytest.fixture

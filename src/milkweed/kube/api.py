@@ -38,6 +38,7 @@ SILENCE_S = 90.0
 MANAGER = "milkweed"
 """Who says what an object should be, for server-side apply."""
 MAX_IDLE = 8
+CHUNK_BYTES = 64 * 1024
 BUSY_TRIES = 4
 BUSY_PAUSE_S = 5.0
 Object = Mapping[str, Any]
@@ -293,7 +294,17 @@ class Api:
     ) -> Generator[Stream]:
         """Events as they come; the server ends the stream after about the time that was asked for."""
         asked = {**query, "watch": "true", "timeoutSeconds": str(int(timeout_s))}
-        request = _Request("GET", resource.path(namespace), asked)
+        with self._stream(_Request("GET", resource.path(namespace), asked), "WATCH") as stream:
+            yield stream
+
+    @contextlib.contextmanager
+    def follow(self, path: str, **query: str) -> Generator[Stream]:
+        """Something that is not JSON and grows, such as a log; `Stream.lines` has it."""
+        with self._stream(_Request("GET", path, query), "GET") as stream:
+            yield stream
+
+    @contextlib.contextmanager
+    def _stream(self, request: _Request, verb: str) -> Generator[Stream]:
         login = self.config.log_in()
         stream = self._open_stream(request, login)
         if stream.status == 401 and (renewed := self.log_in_again()) != login:
@@ -301,7 +312,7 @@ class Api:
             stream = self._open_stream(request, renewed)
         try:
             if stream.status >= 300:
-                raise make_error(stream.status, stream.read(), f"WATCH {request.path}")
+                raise make_error(stream.status, stream.read(), f"{verb} {request.path}")
             yield stream
         finally:
             stream.close()
@@ -340,6 +351,17 @@ class Stream:
             except ValueError as error:
                 raise self._explain(error) from error
             yield event
+
+    def lines(self) -> Iterator[bytes]:
+        """Every line as it is, where it is no watch; the last may have no end. A broken end is an error."""
+        rest = b""
+        while data := self._guard(lambda: self._response.read1(CHUNK_BYTES)):
+            *whole, rest = (rest + data).split(b"\n")
+            yield from (line + b"\n" for line in whole)
+        if self._response.length:
+            raise self._explain(http.client.IncompleteRead(rest, self._response.length))
+        if rest:
+            yield rest
 
     def read(self) -> bytes:
         """All of it, where it is an answer and no stream."""
