@@ -125,12 +125,12 @@ def test_deleting_takes_what_is_owned(lab: Lab, api: Api, namespace: str) -> Non
     lab.wait_empty(namespace)
 
 
-def test_logs_are_text(lab: Lab, api: Api, namespace: str) -> None:
+def test_logs_are_bytes(lab: Lab, api: Api, namespace: str) -> None:
     """What a pod printed is read as it is; a pod that has not started has no log."""
     lab.start_pod(namespace, "p", "sh", "-c", "echo one; echo two", image=BUSYBOX)
     lab.wait_phase(namespace, "p", "Succeeded")
     path = PODS.path(namespace, "p", "log")
-    assert (api.text(path), api.text(path, tailLines="1")) == ("one\ntwo\n", "two\n")
+    assert (api.read(path), api.read(path, tailLines="1")) == (b"one\ntwo\n", b"two\n")
     with pytest.raises(ApiError, match="not found"):
         api.read(PODS.path(namespace, "q", "log"))
 

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from milkweed.backends import BUILT_IN
 from milkweed.cli.app import app
 from milkweed.errors import (
     NotAppliedError,
@@ -21,13 +20,10 @@ from milkweed.errors import (
 )
 from milkweed.job import job_loads
 from milkweed.job.load import SpecJob
-from milkweed.job.preparing import CODE_FOLDER
 from milkweed.job.programs import Program
-from milkweed.job.spmd import SPMDJob, _folder_of, _make_program, serve
+from milkweed.job.spmd import SPMDJob, serve
 from milkweed.spmd import run as run_module, target as target_module
-from milkweed.spmd.appdef import read_appdef
 from milkweed.spmd.arguments import render_help
-from milkweed.spmd.schedulers import choose_backend
 from milkweed.testing import FakeScheduler
 from unit.jobs import PATH, make_spec, recorded
 
@@ -121,19 +117,6 @@ def test_roles_are_meshes(world: FakeScheduler, runs: Runs, tmp_path: Path) -> N
     assert runs.last.cwd == str(tmp_path)
     job.run_spmd(role="actor")
     assert (runs.last.target.mesh, runs.last.launch.max_nodes) == ("actor", 2)
-
-
-def test_roles_of_pods_start_where_their_workspace_is_sent_to(tmp_path: Path) -> None:
-    """Macros mean that folder, too; a role without one starts where its pods do."""
-    sent, own = tmp_path / "code", role("own", args=["${img_root}/t.py"])
-    sent.mkdir()
-    theirs = role("theirs", args=["--nnodes=1", "${img_root}/t.py"], workspace=str(sent))
-    found = read_appdef(application(own, theirs))
-    chosen = choose_backend("kubernetes", {"image": "i"}, found, BUILT_IN)
-    made = [_make_program(each, "app", _folder_of(each, chosen)) for each in found.roles]
-    there = f"{CODE_FOLDER}/code"
-    assert [program.cwd for program in made] == [None, there]
-    assert [program.command[-1] for program in made] == ["/t.py", f"{there}/t.py"]
 
 
 def test_one_of_several_roles_must_be_named(world: FakeScheduler, runs: Runs) -> None:

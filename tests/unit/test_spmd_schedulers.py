@@ -14,6 +14,8 @@ import pytest
 
 from milkweed.backends import BUILT_IN
 from milkweed.errors import SpecError, UnknownBackendError
+from milkweed.job.preparing import CODE_FOLDER
+from milkweed.job.spmd import _folder_of, _make_program
 from milkweed.option_tables import BUILTIN_OPTIONS
 from milkweed.options import check_options
 from milkweed.spec import make_meshes
@@ -182,6 +184,22 @@ def test_pods_are_made_of_the_images_of_roles(tmp_path: Path) -> None:
     said = {"meshes": {"trainer": {"port": 30000}}, "sync_dirs": []}
     meshes = {"trainer": {"port": 30000, "image": "repo/train:1"}}
     assert choose("kubernetes", said, app=app).options == {"meshes": meshes, "sync_dirs": []}
+
+
+def test_roles_of_pods_start_where_their_workspace_is_sent_to(tmp_path: Path) -> None:
+    """Macros mean that folder, too; a role without one starts where its pods do."""
+    sent = tmp_path / "code"
+    sent.mkdir()
+    own, theirs = (
+        RoleSpec(name=name, command=("${img_root}/t.py",), workspace=workspace)
+        for name, workspace in (("own", ""), ("theirs", str(sent)))
+    )
+    found = Application(name="app", roles=(own, theirs))
+    chosen = choose_backend("kubernetes", {"image": "i"}, found, BUILT_IN)
+    made = [_make_program(each, "app", _folder_of(each, chosen)) for each in found.roles]
+    there = f"{CODE_FOLDER}/code"
+    assert [program.cwd for program in made] == [None, there]
+    assert [program.command[-1] for program in made] == ["/t.py", f"{there}/t.py"]
 
 
 @pytest.mark.parametrize(
