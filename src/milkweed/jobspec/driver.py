@@ -110,8 +110,8 @@ class Driver:
     def drive(self, *, until_over: bool) -> None:
         """Go on until everything is over; else until everything is handed over, and what says `wait` is over."""
         self.take_up()
-        for step_id in list(self._waiting):
-            self._consider(self._actions[step_id])
+        for action in self._run.plan.actions:  # in this order where nothing else decides
+            self._consider(action)
         while not self._wake.stopped:
             self._start_ready()
             if self._may_leave(until_over=until_over):
