@@ -110,7 +110,7 @@ class Driver:
     def drive(self, *, until_over: bool) -> None:
         """Go on until everything is over; else until everything is handed over, and what says `wait` is over."""
         self.take_up()
-        for action in self._run.plan.actions:  # in this order where nothing else decides
+        for action in self._actions.values():  # in the order of the plan
             self._consider(action)
         while not self._wake.stopped:
             self._start_ready()
