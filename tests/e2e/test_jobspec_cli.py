@@ -126,13 +126,15 @@ def test_at_a_terminal_a_person_is_asked(folder: Path) -> None:
 
 def test_a_run_that_lost_its_driver_is_waited_for(folder: Path) -> None:
     """Somebody carries it on first; what nobody saw end is lost, and what needs it is skipped."""
-    jobspec("run", "-t", "local", "-", stdin=TEXT.replace("sleep 60", "sleep 0.5"))
+    hold = "until [ -e go ]; do sleep 0.05; done"
+    jobspec("run", "-t", "local", "-", stdin=TEXT.replace("sleep 60", hold))
     until((folder / "up").exists)
     (run,) = load_runs()
     driver = run.driver()
     assert driver is not None
     os.kill(driver["pid"], signal.SIGKILL)
     until(lambda: not run.is_driven())
+    (folder / "go").touch()
     done = jobspec("wait", run.id)
     assert done.returncode == 1
     assert "a: lost: nobody saw how it ended" in done.stderr

@@ -114,11 +114,9 @@ def test_runs_go_on_without_a_service(place: Path, folder: Path) -> None:
 
 def test_a_driver_that_is_killed_is_replaced(place: Path, folder: Path) -> None:
     """The service sees to the rest of the run: the work that was lost is told, and nothing is repeated."""
-    (place / "a.yaml").write_text(
-        TEXT.format(ran=folder / "ran").replace(
-            "echo ran", f"touch {folder}/up; sleep 0.5; echo ran"
-        )
-    )
+    hold = f"touch {folder}/up; until [ -e {folder}/go ]; do sleep 0.05; done; echo ran"
+    text = TEXT.format(ran=folder / "ran").replace("echo ran", hold)
+    (place / "a.yaml").write_text(text)
     os.utime(place / "a.yaml", (1000, 1000))
     serve(place, "--once")
     until((folder / "up").exists)
@@ -126,6 +124,7 @@ def test_a_driver_that_is_killed_is_replaced(place: Path, folder: Path) -> None:
     driver = run.driver()
     assert driver is not None
     os.kill(driver["pid"], signal.SIGKILL)
+    (folder / "go").touch()
 
     def is_over() -> bool:
         serve(place, "--once")

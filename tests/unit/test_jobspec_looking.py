@@ -314,3 +314,12 @@ def test_a_driver_takes_lost_work_as_it_is() -> None:
     assert place.world.submitted == []
     assert run.progress().entries["b"].status.reason == "it needs afterok:a, which is lost"
     assert ended(0).state is State.DONE
+
+
+def test_steps_begin_in_the_order_of_the_plan() -> None:
+    """Where nothing else decides, as they stand in the file."""
+    names = [f"t{at}" for at in range(20)]
+    place, run = make_run(*(job(name) for name in names))
+    place.world.story = iter([dict.fromkeys(names, ended(0))])
+    drive_here(place, run, until_over=True)
+    assert place.world.submitted == names

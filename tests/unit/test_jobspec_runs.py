@@ -224,12 +224,12 @@ def test_the_exit_code_is_that_of_the_first_failure(
 @pytest.mark.parametrize(
     ("kind", "verdicts"),
     [
-        # waiting, pending, running, done, failed, skipped, cancelled, unknown
-        ("submitted", [None, True, True, True, True, False, False, True]),
-        ("after", [None, None, True, True, True, False, False, None]),
-        ("afterok", [None, None, None, True, False, False, False, None]),
-        ("afternotok", [None, None, None, False, True, False, False, None]),
-        ("afterany", [None, None, None, True, True, True, True, None]),
+        # waiting, pending, running, done, failed, skipped, cancelled, lost, unknown
+        ("submitted", [None, True, True, True, True, False, False, True, True]),
+        ("after", [None, None, True, True, True, False, False, True, None]),
+        ("afterok", [None, None, None, True, False, False, False, False, None]),
+        ("afternotok", [None, None, None, False, True, False, False, False, None]),
+        ("afterany", [None, None, None, True, True, True, True, True, None]),
     ],
 )
 def test_needs_come_true(kind: str, verdicts: list[bool | None]) -> None:
