@@ -57,8 +57,8 @@ def test_cancelled_by_somebody_else(home: Path, lab: Lab) -> None:
 
 def test_a_controller_that_is_away(home: Path, lab: Lab) -> None:
     """Nobody answers, so nothing is known; when it is back, everything is."""
-    run, _ = carry_out(make(shell("a", "sleep 15; exit 6")), wait=False)
-    wait_until(lambda: states(run)["a"] == "running", 20)
+    run, _ = carry_out(make(shell("a", "echo begun; sleep 15; exit 6")), wait=False)
+    wait_until(lambda: printed(run) == ["a| begun"], 20)
     lab.stop_controller()
     assert states(run)["a"] == "unknown"
     with pytest.raises(UnreachableError):

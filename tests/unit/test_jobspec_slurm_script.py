@@ -215,6 +215,20 @@ def test_work_waits_for_a_controller_that_is_away(node: Node, home: Path) -> Non
     )
 
 
+def test_work_that_could_not_start_is_started_again(node: Node, home: Path) -> None:
+    """The controller went away between two words; work that has begun is never begun again."""
+    (node.bin / "sleep").symlink_to("/bin/true")
+    (node.bin / "scontrol").write_text(AWAY_ONCE)
+    (node.bin / "scontrol.asked").touch()
+    srun = (node.bin / "srun").read_text()
+    fails = 'if [ ! -e "$0.failed" ]; then : >"$0.failed"; rm -f "${0%srun}scontrol.asked"; exit 1; fi\n'
+    (node.bin / "srun").write_text(srun.replace("while", f"{fails}while", 1))
+    job = Submit(id="job", work=work("sh", "-c", "echo ran; exit 4", cwd="/"))
+    assert run_job(node, job) == 4
+    assert logs_of(home) == "ran\n"
+    assert len(node.calls.read_text().split("--ntasks=1")) == 3
+
+
 def test_steps_do_not_take_the_allocations_settings(node: Node, home: Path) -> None:
     """Slurm's srun is told everything by arguments; a batch script sees what Slurm said."""
     show = work("sh", "-c", "echo ${SLURM_NTASKS:-none}", cwd="/")

@@ -21,6 +21,7 @@ mw_start=$(printf 'umask %s\n%s' "$(umask)" 'for mw_base in "${SLURM_TMPDIR:-}" 
   case $mw_base in /*) if [ -d "$mw_base" ] && [ -w "$mw_base" ]; then break; fi ;; esac
 done
 mw_folder=$mw_base/milkweed-jobspec-$(id -u)-$SLURM_JOB_ID
+: >"$mw_folder/own/started"
 JOBSPEC_FILES=$mw_folder/files
 export JOBSPEC_FILES
 exec /bin/sh "$mw_folder/$1"')
@@ -30,10 +31,17 @@ done
 mw_folder=$mw_base/milkweed-jobspec-$(id -u)-$SLURM_JOB_ID
 mw_say() { printf 'milkweed: %s\n' "$1" >&2; }
 mw_fail() { mw_say "${1:-a file could not be written below $mw_folder}"; exit "${2:-1}"; }
+mw_is_away() {
+  case $(scontrol ping 2>/dev/null) in *"is UP"*) return 1 ;; *"is DOWN"*) return 0 ;; *) return 1 ;; esac
+}
+mw_step() {
+  while mw_srun "$@" & wait $!; mw_code=$?; [ "$mw_code" -ne 0 ]; do
+    if [ -e "$mw_folder/own/started" ] || ! mw_is_away; then return "$mw_code"; fi
+  done
+}
 mw_srun() (
   mw_left=600
-  while [ "$mw_left" -gt 0 ]; do
-    case $(scontrol ping 2>/dev/null) in *"is UP"*) break ;; *"is DOWN"*) ;; *) break ;; esac
+  while [ "$mw_left" -gt 0 ] && mw_is_away; do
     mw_left=$((mw_left - 1))
     sleep 1
   done
@@ -119,5 +127,5 @@ if [ "$mw_others" -gt 0 ]; then
   exec 9<&-
   if [ "$mw_ready" -lt "$mw_others" ]; then mw_fail "only $mw_ready of $mw_others other nodes took the files"; fi
 fi
-mw_srun --nodes=2 --ntasks-per-node=1 --ntasks=2 --cpus-per-task=4 --exact --gpus-per-task=2 --mem=0 --kill-on-bad-exit=0 --wait=0 --quiet --label /bin/sh -c "$mw_start" sh own/task 8>&- &
+mw_step --nodes=2 --ntasks-per-node=1 --ntasks=2 --cpus-per-task=4 --exact --gpus-per-task=2 --mem=0 --kill-on-bad-exit=0 --wait=0 --quiet --label /bin/sh -c "$mw_start" sh own/task 8>&- &
 wait $!

@@ -60,6 +60,7 @@ rm -rf -- "$mw_folder\""""
 
 START = f"""\
 {PLACE}
+: >"$mw_folder/own/started"
 JOBSPEC_FILES=$mw_folder/files
 export JOBSPEC_FILES
 exec /bin/sh "$mw_folder/$1\""""
@@ -70,10 +71,17 @@ _PROLOGUE = f"""\
 {PLACE}
 mw_say() {{ printf 'milkweed: %s\\n' "$1" >&2; }}
 mw_fail() {{ mw_say "${{1:-a file could not be written below $mw_folder}}"; exit "${{2:-1}}"; }}
+mw_is_away() {{
+  case $(scontrol ping 2>/dev/null) in *"is UP"*) return 1 ;; *"is DOWN"*) return 0 ;; *) return 1 ;; esac
+}}
+mw_step() {{
+  while mw_srun "$@" & wait $!; mw_code=$?; [ "$mw_code" -ne 0 ]; do
+    if [ -e "$mw_folder/own/started" ] || ! mw_is_away; then return "$mw_code"; fi
+  done
+}}
 mw_srun() (
   mw_left={AWAY_S}
-  while [ "$mw_left" -gt 0 ]; do
-    case $(scontrol ping 2>/dev/null) in *"is UP"*) break ;; *"is DOWN"*) ;; *) break ;; esac
+  while [ "$mw_left" -gt 0 ] && mw_is_away; do
     mw_left=$((mw_left - 1))
     sleep 1
   done
@@ -224,7 +232,7 @@ def render_work(words: Sequence[str], *, output: str | None, error: str | None) 
 def render_srun(arguments: Iterable[str], task: str = TASK) -> list[str]:
     """The words that start the tasks of a step."""
     plain = [shlex.quote(each) for each in arguments]
-    return ["mw_srun", *plain, "/bin/sh", "-c", '"$mw_start"', "sh", shlex.quote(task)]
+    return ["mw_step", *plain, "/bin/sh", "-c", '"$mw_start"', "sh", shlex.quote(task)]
 
 
 def render_once(task: str = TASK) -> list[str]:
