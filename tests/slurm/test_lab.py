@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import socket
 import subprocess
@@ -23,10 +24,18 @@ def submit(lab: Lab, nodes: int, script: str = "sleep 600", *options: str) -> in
 
 
 def start(lab: Lab, nodes: int, *options: str) -> int:
-    """Submit a job and wait until it runs."""
+    """Submit a job and wait until it runs, on every node of it: Slurm says so before a node has heard of it."""
     number = submit(lab, nodes, "srun sleep 600", *options)
     wait_state(lab, number, "RUNNING")
+    [names] = [job.nodes for job in lab.jobs() if job.id == number]
+    for name in names:
+        wait_until(functools.partial(is_asleep, lab, int(name.removeprefix("n"))))
     return number
+
+
+def is_asleep(lab: Lab, i: int) -> bool:
+    """Whether a job of `start` runs on a node."""
+    return bool(lab.on_node(i, "pgrep", "-x", "sleep", check=False).stdout)
 
 
 def wait_state(lab: Lab, number: int, state: str, timeout_s: float = 10) -> None:
@@ -109,7 +118,7 @@ def test_a_cut_node_goes_on(lab: Lab) -> None:
     lab.cut_node(2)
     with pytest.raises(OSError, match="timed out"):
         socket.create_connection(("n2", SLURMD_PORT), timeout=1)
-    wait_until(lambda: bool(lab.on_node(2, "pgrep", "-x", "sleep", check=False).stdout), 10)
+    assert is_asleep(lab, 2)
     lab.mend_node(2)
     socket.create_connection(("n2", SLURMD_PORT), timeout=1).close()
     assert [job.id for job in lab.jobs()] == [number]
