@@ -187,4 +187,4 @@ def test_healing_undoes_everything(lab: Lab, namespace: str) -> None:
     lab.run_pod(namespace, "p", *FOREVER, image=BUSYBOX, spec={"nodeName": f"n{last}"})
     start_s = time.monotonic()
     lab.heal()
-    assert time.monotonic() - start_s < 0.1
+    assert time.monotonic() - start_s < 1.0
