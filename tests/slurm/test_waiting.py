@@ -75,7 +75,7 @@ def test_an_interrupt_follows_the_persons_word(client: Client, lab: Lab) -> None
     assert "interrupted" in out
     assert "it stays, on record in .milkweed/job.json" in err
     cancelled = client.start(PENDING % "on_interrupt='cancel'")
-    time.sleep(1.5)
+    time.sleep(4)  # the job is there already, so nothing shows when the program waits
     cancelled.send_signal(signal.SIGINT)
     out, err = finish(cancelled, 20)
     assert "it is being cancelled" in err
