@@ -189,8 +189,10 @@ class Lab(Nodes):
 
     def start_node(self, i: int) -> None:
         """Boot a node that was killed or powered off; its cable is healed too."""
+        # Kubernetes counts whole seconds, and a node may be quicker than the script that boots it.
+        before_s = int(time.time())
         super().start_node(i)
-        self._booted[i] = int(time.time())
+        self._booted[i] = before_s
 
     def node_states(self) -> dict[str, str]:
         """Whether the nodes are ready: `True`, `False`, or `Unknown` for one that is silent."""
@@ -258,7 +260,7 @@ class Lab(Nodes):
         if any(renewed[name] < since_s for name in self.nodes):
             return False
         said = {each["metadata"]["name"]: _ready(each) for each in self.get("nodes")["items"]}
-        late = [i for i, boot_s in self._booted.items() if said[f"n{i}"][1] <= boot_s]
+        late = [i for i, boot_s in self._booted.items() if said[f"n{i}"][1] < boot_s]
         return not late and all(state == "True" for state, _time in said.values())
 
 
