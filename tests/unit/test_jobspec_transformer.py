@@ -141,6 +141,9 @@ def test_all_steps_are_looked_at() -> None:
         def validate(cls, step: object, scene: Scene) -> None:
             raise SpecError("no", hint="never")
 
+        def run(self, stage: Path) -> None:
+            """Never called."""
+
     cls = make_transformer()
     cls.register_step(Picky)
     text = refused(cls(), job("a"), job("b"))
@@ -180,7 +183,7 @@ def test_what_a_step_lacks_has_words() -> None:
     """A class without run, poll or cancel says so."""
     run = create_run(Talker().render(graph(job("a"))))
     step = StepBase(Action(id="a", kind="x"), run, {}, Talker())
-    with pytest.raises(NotImplementedError):
+    with pytest.raises(UnsupportedError, match=r"has no run\(\)"):
         step.run(run.files)
     for ask in (step.poll, step.cancel):
         with pytest.raises(UnsupportedError):
@@ -318,3 +321,18 @@ def test_nothing_is_read_when_nobody_looks(tmp_path: Path) -> None:
     tail = Tail(None)
     tail.add(str(tmp_path / "log"), "a")
     assert not tail.is_busy
+
+
+def test_a_step_class_without_run_is_refused_before_anything_runs() -> None:
+    """Whoever writes a transformer hears of it at the first file, not in the middle of a run."""
+
+    class Idle(StepBase):
+        name = "submit"
+
+    class Half(TransformerBase):
+        name = "half"
+
+    Half.register_step(Idle)
+    with pytest.raises(JobspecError, match=r"the class for 'submit' steps has no run\(\)"):
+        Half().render(graph(job("a")))
+    assert not list(load_runs())

@@ -120,7 +120,9 @@ class StepBase:
         None: it is done. A handle, or the id of a job: something was submitted that `poll` can be asked
         about. A status: it is over, with a code. Errors end the run.
         """
-        raise NotImplementedError(f"the step {self.name!r} has no run()")
+        raise UnsupportedError(
+            f"nobody can do a {self.name!r} step: its class has no run()", seen=f"files in {stage}"
+        )
 
     def poll(self, handle: Handle) -> StepStatus:
         """How what was submitted is, by one look; UNKNOWN when nobody answers."""
@@ -148,6 +150,11 @@ class StepBase:
         """What it printed, as pairs of a label and a line."""
         del handle, follow
         return iter(())
+
+
+def can_run(cls: type[StepBase]) -> bool:
+    """Whether a class says what a step does."""
+    return cls.run is not StepBase.run
 
 
 def can_be_asked(cls: type[StepBase]) -> bool:

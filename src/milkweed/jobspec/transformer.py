@@ -13,7 +13,7 @@ from .graph import WORKING, Graph, Group, Step, Work, kind_of
 from .order import Complaint, prepared_before, refuse, sort_steps
 from .plan import Action, Plan
 from .progress import LOST, Progress, State, StepStatus
-from .steps import Scene, StepBase, can_be_asked
+from .steps import Scene, StepBase, can_be_asked, can_run
 from .tail import Show, Tail
 
 if TYPE_CHECKING:
@@ -75,6 +75,9 @@ class TransformerBase:
             known = f"it knows: {', '.join(sorted(self.steps))}"
             yield Complaint(step, f"the transformer {self.name!r} knows no {kind!r} step", known)
             return
+        if not can_run(cls):
+            hint = f"give {cls.__qualname__} a run(self, stage)"
+            yield Complaint(step, f"the class for {kind!r} steps has no run()", hint)
         if isinstance(step, (*WORKING, Group)):
             yield from self._check_work(step, step.work)
         if isinstance(step, WORKING) and step.wait and not can_be_asked(cls):
