@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +16,8 @@ from milkweed.testing import FakeClock
 settings.register_profile("milkweed", deadline=None)
 settings.load_profile("milkweed")
 
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE)
+
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -23,6 +26,15 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("MILKWEED_HOME", str(folder))
     monkeypatch.delenv("MILKWEED_STATE", raising=False)
     return folder
+
+
+@pytest.fixture(autouse=True)
+def signals() -> Iterator[None]:
+    """What a worker's main function does with signals, which is for a process of its own, ends with the test."""
+    before = {number: signal.getsignal(number) for number in _SIGNALS}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture

@@ -71,8 +71,9 @@ export SHARED_TMP=${SHARED_TMP:-}
 
 down_after "$S/down.sh" "$NAME"
 
-# Faults are seen soon, and jobs start at once.
-export SLURMD_TIMEOUT=${SLURMD_TIMEOUT:-6} MESSAGE_TIMEOUT=${MESSAGE_TIMEOUT:-4} KILL_WAIT=${KILL_WAIT:-2}
+# Faults are seen soon, and jobs start at once. Answers of nodes count when their whole round is over, which a dead node keeps open
+# for MESSAGE_TIMEOUT, and a round begins every third of SLURMD_TIMEOUT: with less of that the living are called dead with it.
+export SLURMD_TIMEOUT=${SLURMD_TIMEOUT:-10} MESSAGE_TIMEOUT=${MESSAGE_TIMEOUT:-4} KILL_WAIT=${KILL_WAIT:-2}
 export SCHED_PARAMS=${SCHED_PARAMS:-batch_sched_delay=0,sched_interval=1,sched_min_interval=0,bf_interval=1}
 "$S/up.sh" "$NODES" >"$LAB/with-$NAME.log" 2>&1 9>&- || { cat "$LAB/with-$NAME.log" >&2; exit 1; }
 
