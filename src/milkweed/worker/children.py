@@ -19,7 +19,7 @@ ENGINE_BANNER = "Monarch internal logs are being written to"
 """The engine's first line: in the file, but never what explains an error."""
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class Child:
     """One forked process: an engine server, a proc, a command, or the batch client."""
 
@@ -154,7 +154,7 @@ class Lines:
             self._rest = b""
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class HostLog:
     """One host's log file and its last lines."""
 

@@ -11,7 +11,7 @@ QUEUED_OWNER_GRACE_S = 300.0
 """The same, for hosts that came at a moment nobody knew beforehand."""
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class Lease:
     """Pure but for reading the clock once when made."""
 

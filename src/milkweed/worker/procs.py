@@ -10,7 +10,7 @@ from pathlib import Path
 from . import wire
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class Launcher:
     """A launcher that waits for its proc to end."""
 

@@ -33,7 +33,7 @@ Message = Mapping[str, Any]
 Tell = Callable[[str, Message], None]
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class Gang:
     """The ranks of one attempt on one host."""
 

@@ -12,7 +12,6 @@ import contextlib
 import fcntl
 import json
 import os
-import secrets
 import shutil
 import signal
 import stat
@@ -177,7 +176,7 @@ def make_share(
     host["transport"] = "tls"
     host["name"] = start["addresses"].get(node, node)
     if start.get("reuses_names"):
-        host["name"] = tls.vary_name(host["name"], secrets.randbits(32))
+        host["name"] = tls.vary_name(host["name"], int.from_bytes(os.urandom(4)))
     host["port"] = start["port"]
     host["turn"] = 0 if start.get("reuses_names") else turn_of(invitation) + start["turn"]
     host["env"] = {**host["env"], **credentials}

@@ -37,7 +37,7 @@ class Done:
     cwd: str = ""
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class Claim:
     """A client that wants to change this host, or does."""
 
@@ -46,7 +46,7 @@ class Claim:
     granted: bool = False
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class Work:
     """What is being done now."""
 

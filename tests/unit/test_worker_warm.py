@@ -1,0 +1,57 @@
+"""What a keeper does beforehand, so that its forks need not."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+WARM = "from milkweed.worker import warm; warm.warm_up()"
+ENGINE = """
+import ctypes, runpy, monarch.actor
+import monarch._src.actor.bootstrap_main, monarch._src.actor.debugger.breakpoint
+import monarch._src.actor.mock, monarch._src.actor.pickle, monarch._src.actor.source_loader
+"""
+"""What a proc imports until its first answer."""
+FAULTS = """
+import os
+from milkweed.worker import warm
+warm.warm_up()
+child = os.fork()
+if not child:
+    import monarch._rust_bindings
+    os._exit(0)
+print(os.wait4(child, 0)[2].ru_minflt)
+"""
+LARGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+
+
+def run(code: str) -> str:
+    """What a fresh interpreter prints."""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return done.stdout.splitlines()[-1]
+
+
+def modules_after(code: str) -> set[str]:
+    """The modules that a fresh interpreter has after some code."""
+    return set(json.loads(run(f"{code}\nimport json, sys; print(json.dumps(list(sys.modules)))")))
+
+
+def test_a_keeper_imports_what_procs_need_and_nothing_else() -> None:
+    """Whatever the engine imports is imported once for all forks, and nothing that none of them uses."""
+    warm, engine = modules_after(WARM), modules_after(ENGINE)
+    foreign = {name for name in engine - warm if name.split(".")[0] != "monarch"}
+    assert foreign == set()
+    own = {name for name in warm - engine if name.split(".")[0] != "milkweed"}
+    assert own == {"gc", "mmap"}
+
+
+@pytest.mark.skipif(
+    not LARGE_PAGES.exists() or "[never]" in LARGE_PAGES.read_text(), reason="no large pages here"
+)
+def test_the_queue_of_the_engine_lies_in_large_pages() -> None:
+    """A fork that imports the engine touches few pages: 10,000 where its queue of log lines is in small ones."""
+    assert int(run(FAULTS)) < 5_000
