@@ -7,7 +7,6 @@ import gc
 import importlib
 import importlib.metadata
 import importlib.util
-import mmap
 import os
 
 # What `import monarch.actor` pulls in besides monarch itself. A name that a version no longer needs or
@@ -27,10 +26,6 @@ MODULES = """
     opentelemetry.trace.propagation pyre_extensions tabulate typing_extensions typing_inspect
 """
 
-_ROOM_BYTES = (31 << 20, 9 << 20)
-"""What is asked for to make room: the most that the allocator learns to keep, and the rest of 40 MB."""
-_MADV_HUGEPAGE = 14
-
 
 def warm_up() -> None:
     """Import them, and set the memory aside so that forks share it: nothing that imports make is garbage."""
@@ -42,7 +37,6 @@ def warm_up() -> None:
     if not _torch_is_rocm():
         # The engine looks up torch's version at every import; the answer is known here.
         os.environ.setdefault("MONARCH_SKIP_TRITON_DEEPBIND", "1")
-    _make_room()
     gc.freeze()
     gc.enable()
 
@@ -57,30 +51,6 @@ def _preload_library() -> None:
             if entry.name.startswith("_rust_bindings.") and entry.name.endswith(".so"):
                 with contextlib.suppress(OSError):
                     ctypes.PyDLL(entry.path, mode=os.RTLD_NOW)
-
-
-def _make_room() -> None:
-    """Have 40 MB of free memory at hand, in large pages where the kernel has them.
-
-    The engine first makes a queue for 100,000 log lines, and writes to each of its 8,600 small pages: that is half
-    of the time in which a host starts. Freeing a large block is what teaches the allocator to serve the next ones
-    from its heap; so the queue of every fork comes to lie in what is set aside here.
-    """
-    import ctypes
-
-    libc = ctypes.CDLL(None)
-    libc.malloc.restype = ctypes.c_void_p
-    libc.malloc.argtypes = [ctypes.c_size_t]
-    libc.free.argtypes = [ctypes.c_void_p]
-    libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
-    libc.free(libc.malloc(_ROOM_BYTES[0]))
-    blocks = [(libc.malloc(size) or 0, size) for size in _ROOM_BYTES]
-    for start, size in blocks:
-        first = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE
-        last = (start + size) // mmap.PAGESIZE * mmap.PAGESIZE
-        libc.madvise(first, last - first, _MADV_HUGEPAGE)
-    for start, _size in reversed(blocks):
-        libc.free(start)
 
 
 def _torch_is_rocm() -> bool:
