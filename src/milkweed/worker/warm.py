@@ -54,6 +54,8 @@ def _preload_library() -> None:
 
 
 def _torch_is_rocm() -> bool:
+    if importlib.util.find_spec("torch") is None:
+        return False  # looking for its metadata takes longer
     try:
         return "rocm" in importlib.metadata.version("torch").lower()
     except importlib.metadata.PackageNotFoundError:
