@@ -19,7 +19,7 @@ from milkweed.worker.clients import MAX_BACKLOG_BYTES, Client
 from milkweed.worker.fleet import Fleet
 from milkweed.worker.pipe import Pipe
 from milkweed.worker.procs import renew
-from milkweed.worker.steps import Done, Steps
+from milkweed.worker.steps import Steps
 
 # Variables and paths
 
@@ -198,7 +198,6 @@ def test_what_was_done_is_remembered_in_the_run_folder(tmp_path: Path) -> None:
         fleet = make_fleet(tmp_path)
         Steps(tmp_path, fleet, lambda: True)
         assert (fleet.image_env, fleet.cwd) == ({}, "/start")
-    assert Done("a").env == {}
 
 
 def test_a_keeper_without_steps_leaves_no_file(tmp_path: Path) -> None:

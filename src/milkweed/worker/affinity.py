@@ -4,23 +4,21 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from . import devices
 
 
-@dataclass(frozen=True)
-class Share:
+class Share(NamedTuple):
     """The GPU whose CPUs are looked for: its NUMA node, and its turn among the GPUs there."""
 
     node: int
     turn: int
-    count: int
+    among: int
 
 
-@dataclass(frozen=True)
-class Host:
+class Host(NamedTuple):
     """How this host's CPUs are arranged, and which of them this process may use."""
 
     root: Path
@@ -144,9 +142,9 @@ def _socket(host: Host, _share: Share, cpus: set[int]) -> set[int]:
 def _exclusive(host: Host, share: Share, cpus: set[int]) -> set[int]:
     """The GPU's part of the node's cores; what is left over goes to the first GPUs, one each."""
     cores = [core for _, core in sorted(_group(cpus, host.core_of_cpu).items())]
-    each, left_over = divmod(len(cores), share.count)
+    each, left_over = divmod(len(cores), share.among)
     if not each:
-        there = f"NUMA node {share.node} has {share.count} GPUs"
+        there = f"NUMA node {share.node} has {share.among} GPUs"
         raise ValueError(f"{there}, and only {len(cores)} cores that this process may use")
     start = share.turn * each + min(share.turn, left_over)
     return set[int]().union(*cores[start : start + each + (share.turn < left_over)])

@@ -7,9 +7,9 @@ import re
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import takewhile
 from pathlib import Path
+from typing import NamedTuple
 
 ROOT = Path("/")
 PATIENCE_S = 10
@@ -24,8 +24,7 @@ class NoDeviceError(ValueError):
     """This host has no device of the kind that was asked for."""
 
 
-@dataclass(frozen=True)
-class Gpu:
+class Gpu(NamedTuple):
     """A GPU, as far as it is known; `parts` are the UUIDs of the MIG devices it is cut into."""
 
     uuid: str = ""
@@ -127,7 +126,7 @@ def _read_listing(lines: Sequence[str]) -> list[Gpu]:
         if re.match(r"GPU \d+:", line):
             gpus.append(Gpu(name))
         elif gpus and name.startswith("MIG-"):
-            gpus[-1] = replace(gpus[-1], parts=(*gpus[-1].parts, name))
+            gpus[-1] = gpus[-1]._replace(parts=(*gpus[-1].parts, name))
     return gpus
 
 
@@ -136,7 +135,7 @@ def _locate(env: Mapping[str, str], gpus: list[Gpu]) -> list[Gpu]:
     lines = _ask_nvidia(env, "--query-gpu=pci.bus_id", "--format=csv,noheader") or []
     if len(lines) != len(gpus):
         return gpus
-    return [replace(gpu, pci=_sysfs_address(line)) for gpu, line in zip(gpus, lines, strict=True)]
+    return [gpu._replace(pci=_sysfs_address(line)) for gpu, line in zip(gpus, lines, strict=True)]
 
 
 def _sysfs_address(bus_id: str) -> str:
@@ -157,7 +156,7 @@ def _visible_nvidia(mask: str | None, gpus: list[Gpu]) -> list[Gpu]:
     if mask.startswith(("GPU-", "MIG-")) and not any(gpu.uuid for gpu in gpus):
         return [Gpu()] * len(named)
     if mask.startswith("MIG-"):
-        gpus = [replace(gpu, uuid=part) for gpu in gpus for part in gpu.parts]
+        gpus = [gpu._replace(uuid=part) for gpu in gpus for part in gpu.parts]
     return [gpus[at] for at in pick(named, [gpu.uuid for gpu in gpus])]
 
 

@@ -11,7 +11,6 @@ import base64
 import binascii
 import contextlib
 import errno
-import hashlib
 import json
 import os
 import shutil
@@ -20,17 +19,15 @@ import socket
 import stat
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn, Self
+from typing import Any, NamedTuple, NoReturn, Self
 
 from . import leaving, wire
 
 _PIECE_BYTES = 1 << 20
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(NamedTuple):
     """One thing that should be there; `content` is a file's SHA-256, or where a link leads."""
 
     path: str
@@ -88,7 +85,7 @@ class Receiver:
         self._file: _Incoming | None = None
         self._prepared = False
         self._mirror = bool(begin.get("mirror"))
-        name = hashlib.sha256(self._root.encode(errors="surrogateescape")).hexdigest()[:16]
+        name = _sha256(self._root.encode(errors="surrogateescape")).hexdigest()[:16]
         self._memory = run / f"mirror-{name}.json"
         self._before: dict[str, str] = _load(self._memory) if self._mirror else {}
 
@@ -246,7 +243,7 @@ class _Incoming:
     def __init__(self, entry: Entry, place: str) -> None:
         self.entry = entry
         self._place = place
-        self._digest = hashlib.sha256()
+        self._digest = _sha256()
         self._part = os.path.join(os.path.dirname(place), f".milkweed-{os.getpid()}.part")
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
         self._fd = os.open(self._part, flags, 0o600)
@@ -286,8 +283,14 @@ def _fail(path: str, error: OSError) -> NoReturn:
     raise SystemExit(f"{path}: {words.get(error.errno or 0) or error.strerror}") from error
 
 
+def _sha256(data: bytes = b"") -> Any:
+    import hashlib  # by those who need it: every keeper has this module
+
+    return hashlib.sha256(data)
+
+
 def _hash(path: str) -> str:
-    digest = hashlib.sha256()
+    digest = _sha256()
     with open(path, "rb") as file:
         while data := file.read(_PIECE_BYTES):
             digest.update(data)

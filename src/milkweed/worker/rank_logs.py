@@ -6,9 +6,8 @@ import os
 import shutil
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, TextIO
+from typing import Any, BinaryIO, NamedTuple, TextIO
 
 from .children import Lines
 
@@ -19,8 +18,7 @@ NAMES = {"out": "stdout.log", "err": "stderr.log"}
 FILTERED = {"out": "filtered_stdout.log", "err": "filtered_stderr.log"}
 
 
-@dataclass(frozen=True, slots=True)
-class Stream:
+class Stream(NamedTuple):
     """What is done with one stream of one rank."""
 
     file: bool = False

@@ -13,9 +13,9 @@ import json
 import os
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from . import children, files, installing, leaving, wire
 from .children import Child, Lines, Output
@@ -28,12 +28,11 @@ ALIVE_S = 5.0
 HELD = "its image's steps have not been done yet"
 
 
-@dataclass
-class Done:
+class Done(NamedTuple):
     """A step that went well."""
 
     digest: str
-    env: dict[str, str] = field(default_factory=dict[str, str])
+    env: dict[str, str]
     cwd: str = ""
 
 
@@ -166,12 +165,12 @@ class Steps:
     def _settle(self, kind: str, text: str, digest: str, env: Mapping[str, str]) -> Done:
         """A step that needs no process."""
         if kind == "env":
-            return Done(digest, env=installing.read_env(text, env))
+            return Done(digest, installing.read_env(text, env))
         if kind != "workdir":
             raise ValueError(f"this host knows no steps of kind {kind!r}: it has another milkweed")
         cwd = os.path.normpath(installing.resolve(text, env, self._fleet.cwd))
         os.makedirs(cwd, exist_ok=True)
-        return Done(digest, cwd=cwd)
+        return Done(digest, {}, cwd)
 
     def files(self, client: Client, message: Mapping[str, Any]) -> None:
         """Receive files, in a child that answers for itself."""
@@ -231,7 +230,7 @@ class Steps:
         code = children.decode_status(status)
         self.fresh = True
         if code == 0 and work.number >= 0:
-            self._remember(Done(work.digest))
+            self._remember(Done(work.digest, {}))
         self._work = None
         how = children.describe_exit(code)
         self._explain(f"a step of its image failed, {how}: {work.text}" if code else HELD)
@@ -260,7 +259,7 @@ class Steps:
         self._save()
 
     def _save(self) -> None:
-        leaving.save(self._run / wire.STEPS_FILE, [asdict(done) for done in self._done])
+        leaving.save(self._run / wire.STEPS_FILE, [done._asdict() for done in self._done])
         self._apply()
 
     def _apply(self) -> None:
