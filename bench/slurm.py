@@ -186,6 +186,7 @@ def alternate(hosts: int, repeat: int, reconnect: bool) -> Found:
     for number in range(repeat):
         for who in (OURS, PEER) if number % 2 == 0 else (PEER, OURS):
             time.sleep(phase.uniform(0, PHASE_S))
+            sides.claim_memory()
             with fresh_folder() as folder:
                 found[who].append(run_pair(who, hosts, folder, reconnect))
     return found
