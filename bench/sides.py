@@ -28,8 +28,8 @@ def run_lab(argv: Sequence[str], env: Mapping[str, str] | None = None) -> int:
 def claim_memory(most_bytes: int = 6 << 30) -> None:
     """Touch the memory that a program is about to use.
 
-    A virtual machine may have lent it back to the machine below, and to get it again, page by page, would by chance
-    be a third of what is measured.
+    A virtual machine may have lent it back to the machine below; to get it again, page by page, would by chance be
+    a third of what is measured.
     """
     half = os.sysconf("SC_AVPHYS_PAGES") * mmap.PAGESIZE // 2
     kind = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE
