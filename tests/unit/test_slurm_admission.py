@@ -17,11 +17,13 @@ from typing import Any
 import pytest
 from cryptography import x509
 
+from milkweed.backends import launch
 from milkweed.backends.credentials import ensure_authority, ensure_client
-from milkweed.backends.slurm import admission, script
+from milkweed.backends.launch import render_bridge
+from milkweed.backends.slurm import admission
 from milkweed.backends.slurm.admission import GRACE_S, admit, is_silent
 from milkweed.backends.slurm.places import Place, make_places
-from milkweed.backends.slurm.script import render_bridge, render_visit
+from milkweed.backends.slurm.script import render_visit
 from milkweed.errors import AccessError
 from milkweed.worker import enrol
 from unit.keepers import WAIT_S, FakeKeeper, free_ports, move_runs
@@ -104,7 +106,7 @@ class World:
         self.slurm = slurm
         self.waiting: list[subprocess.Popen[str]] = []
         bridge = move_runs(enrol.BRIDGE, root)
-        patch.setattr(script, "BRIDGE", bridge)
+        patch.setattr(launch, "BRIDGE", bridge)
         self.answer_with('SLURM_PROCID=0 exec "$@"')
 
     def answer_with(self, tasks: str) -> None:

@@ -27,6 +27,8 @@ from .. import keepers
 from ..base import Capabilities, Handle, LogLine, Request
 from ..credentials import ensure_authority
 from ..keepers import Answer, ask_all, check_running, follow_hosts
+from ..launch import DEFAULT_PYTHON
+from ..parts import ensure_logs
 from . import asking, commands
 from .admission import admit, is_silent
 from .check import check_components
@@ -43,7 +45,7 @@ from .resize import (
     release,
     surplus,
 )
-from .script import DEFAULT_PYTHON, Submission, part_log, render_arguments, render_script
+from .script import Submission, part_log, render_arguments, render_script
 from .shape import Part, make_components, make_parts
 from .start import (
     load_parts,
@@ -371,16 +373,3 @@ def _check_cluster(folder: Path) -> None:
 
 def _is_kept(parts: Mapping[int, PartData]) -> bool:
     return any(part["keep"] for part in parts.values())
-
-
-def ensure_logs(spec: JobSpec, apply_id: str) -> Path:
-    """The folder for the hosts' logs: one for each allocation, so that two never share a file."""
-    base = spec.options.get("log_dir")
-    folder = registry.folder_of(apply_id) / "logs"
-    if base:
-        folder = Path(base).absolute() / f"{spec.name}-{apply_id[:8]}"
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as error:
-        raise SpecError(f"log_dir: {base!r} cannot be made", seen=str(error)) from error
-    return folder

@@ -13,10 +13,10 @@ from ...spec import JobSpec
 from ...status import Liveness
 from ..hostlist import fold_hostlist
 from ..keepers import stop_keeper
+from ..parts import save_part_data
 from . import commands
 from .places import PartData, Place, component_of, is_certain, is_noted, make_places, place_nodes
 from .shape import Part, Shape, make_shape
-from .start import save_part_data
 from .text import JobRow
 
 STOP_S = 5.0

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, cast
 
+from ...backends.noted import SETTLE_S
 from ...backends.slurm import asking, commands
 from ...errors import BackendError, SpecError, StateError
 from ...logs import follow_files
@@ -112,7 +113,7 @@ class SlurmStep(steps.StepBase):
         asked = self.record.folder / "asked" / make_label(self.action.id) / "asked-for"
         if not rows and asked.exists():
             # A controller that was away may still read what it was sent.
-            cast("Transformer", self.transformer).sleep(asking.SETTLE_S)
+            cast("Transformer", self.transformer).sleep(SETTLE_S)
             rows = rows_of(self.mark, 0.0)
         if rows:
             return self._make_handle(rows[0].leader)
