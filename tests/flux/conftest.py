@@ -46,6 +46,9 @@ def own_instance(monkeypatch: pytest.MonkeyPatch) -> Iterator[Instance]:
 
 
 @pytest.fixture
-def client(folder: Path, home: Path) -> Client:
-    """Client programs in a folder of their own."""
+def client(folder: Path, home: Path, request: pytest.FixtureRequest) -> Client:
+    """Client programs in a folder of their own, in the instance that the test asks for."""
+    for name in ("instance", "own_instance"):
+        if name in request.fixturenames:
+            request.getfixturevalue(name)
     return Client(folder, home)

@@ -20,7 +20,7 @@ from ..base import Capabilities, Handle, Request
 from ..credentials import ensure_authority
 from ..keepers import ask_all
 from ..launch import DEFAULT_PYTHON
-from ..noted import ask_noted, look_twice
+from ..noted import ask_noted, is_asked, look_twice
 from ..parts import ensure_logs, load_parts, make_start, save_part
 from ..places import Kept, ask_host
 from . import commands
@@ -62,7 +62,7 @@ class FluxBackend(Kept):
     def submit(self, request: Request) -> Handle:
         """Write what the hosts will need, then hand a job for each component to Flux."""
         spec = request.spec
-        uri = commands.resolve(spec.options.get("uri", ""))
+        uri = _find_instance(spec.options.get("uri", ""))
         folder = registry.folder_of(request.apply_id)
         logs = ensure_logs(spec, request.apply_id)
         nodes = inventory(uri).nodes()
@@ -106,7 +106,12 @@ class FluxBackend(Kept):
         """Look through the instance's jobs for the mark that they carry."""
         folder = registry.folder_of(apply_id)
         uri = _told_uri(folder)
-        rows = look_twice(folder, lambda: self._read_rows(uri, apply_id, 0.0), self._sleep)
+        try:
+            rows = look_twice(folder, lambda: self._read_rows(uri, apply_id, 0.0), self._sleep)
+        except UnreachableError:
+            if uri or not folder.exists() or is_asked(folder):
+                raise
+            return None  # its files are not written yet, so nothing of it was handed to Flux
         if not rows:
             return None
         return make_handle(
@@ -237,6 +242,18 @@ class FluxBackend(Kept):
             return [row for row in rows if row.liveness is not Liveness.ENDED]
 
         return look_twice(Path(handle["folder"]), read, self._sleep)
+
+
+def _find_instance(uri: str) -> str:
+    """The address of the instance to ask; a plain error where there is none to wait for."""
+    try:
+        return commands.resolve(uri)
+    except UnreachableError as error:
+        if uri or os.environ.get(commands.URI_ENV):
+            raise
+        raise BackendError(
+            "there is no Flux instance here", seen=error.seen, hint=error.hint
+        ) from error
 
 
 def _submit_all(submission: Submission, uri: str) -> list[int]:

@@ -10,6 +10,7 @@ import functools
 import json
 import os
 import shutil
+import socket
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -119,10 +120,17 @@ def resolve(uri: str = "") -> str:
     return uri if uri.startswith(("local://", "ssh://")) else _look_up(uri)
 
 
+def _shorten(uri: str) -> str:
+    """The way to an instance of this very machine needs no ssh."""
+    machine, _, path = uri.removeprefix("ssh://").partition("/")
+    here = machine.rpartition("@")[2] == socket.gethostname() and os.path.exists(f"/{path}")
+    return f"local:///{path}" if uri.startswith("ssh://") and here else uri
+
+
 @functools.cache
 def _look_up(uri: str) -> str:
     try:
-        return run(["uri", "--", uri]).strip()
+        return _shorten(run(["uri", "--", uri]).strip())
     except UnreachableError:
         raise
     except BackendError as error:
