@@ -83,10 +83,13 @@ class Instance:
         """End its first broker without a word; the others follow."""
         with contextlib.suppress(ProcessLookupError):
             os.kill(self._broker, signal.SIGKILL)
-        self.stop()
+        self._process.wait(START_TIMEOUT_S)
 
     def stop(self) -> None:
-        """End it."""
+        """End it, if it is there still."""
+        if not self.is_up:
+            self._folder.cleanup()
+            return
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGTERM)
         try:

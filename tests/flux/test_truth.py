@@ -21,20 +21,21 @@ STATUS = "print('status', job_load().status().describe(), flush=True)\n"
 START = "job = FluxJob({'w': 2}%s); job.state(); print('id', job.apply_id)\n"
 
 
-def keepers(client: Client) -> list[int]:
-    """The processes of the job's keepers, in the order of their hosts."""
+def keepers(instance: Instance) -> list[int]:
+    """The processes of keepers in an instance, in the order of their hosts."""
     found: dict[str, int] = {}
-    for path in Path("/proc").glob("[0-9]*/environ"):
+    for folder in Path("/proc").glob("[0-9]*"):
         try:
-            words = path.read_bytes().split(b"\0")
-            argv = (path.parent / "cmdline").read_bytes().split(b"\0")
+            words = (folder / "environ").read_bytes().decode(errors="replace").split("\0")
+            argv = (folder / "cmdline").read_bytes()
+            parent = int((folder / "stat").read_bytes().rpartition(b")")[2].split()[1])
+            above = b"" if parent == 1 else Path(f"/proc/{parent}/cmdline").read_bytes()
         except OSError:
             continue
-        ranks = [word[15:] for word in words if word.startswith(b"FLUX_TASK_RANK=")]
-        if ranks and b"-c" in argv and f"MILKWEED_HOME={client.home}".encode() not in words:
-            parent = int((path.parent / "stat").read_bytes().rpartition(b")")[2].split()[1])
-            if b"flux-shell" in Path(f"/proc/{parent}/cmdline").read_bytes():
-                found[ranks[0].decode()] = int(path.parent.name)
+        env = dict(word.partition("=")[::2] for word in words)
+        ours = env.get("FLUX_URI", "").startswith(os.path.dirname(instance.uri))
+        if ours and b"invitation" in argv and b"invitation" not in above:
+            found[env["FLUX_TASK_RANK"]] = int(folder.name)
     return [found[rank] for rank in sorted(found)]
 
 
@@ -59,7 +60,7 @@ def test_the_time_limit(client: Client, instance: Instance) -> None:
 def test_a_keeper_that_is_killed(client: Client, instance: Instance) -> None:
     """The other host goes on; the lost one is named with what its task ended with."""
     client.run(START % "")
-    os.kill(keepers(client)[1], signal.SIGKILL)
+    os.kill(keepers(instance)[1], signal.SIGKILL)
     out = client.run("""
         job = job_load()
         until = time.monotonic() + 30
@@ -97,8 +98,7 @@ def test_an_instance_that_is_silent(client: Client, instance: Instance) -> None:
     """Nothing is known, nothing is done; when it answers again, all is as before."""
     client.run(START % "")
     instance.freeze()
-    code = "from milkweed.backends.flux import commands; commands.TIMEOUT_S = 1.0\n"
-    out = client.run(code + STATUS)
+    out = client.run(STATUS)
     assert "status unknown" in out
     assert "nothing within" in out
     instance.thaw()
@@ -109,6 +109,7 @@ def test_an_instance_that_is_silent(client: Client, instance: Instance) -> None:
 def test_an_instance_that_is_killed(client: Client, own_instance: Instance) -> None:
     """An instance that is gone says nothing about its jobs: unknown, never ended; the record stays."""
     client.run(START % "")
+    assert len(keepers(own_instance)) == 2
     own_instance.kill()
     out = client.run(STATUS)
     assert "status unknown" in out
@@ -116,6 +117,7 @@ def test_an_instance_that_is_killed(client: Client, own_instance: Instance) -> N
     assert (client.folder / ".milkweed" / "job.json").exists()
     refused = client.run("job_load().kill()", code_expected=1)
     assert "did not answer" in refused
+    wait_until(lambda: not keepers(own_instance))
 
 
 def test_another_instance_says_nothing_about_it(

@@ -65,8 +65,10 @@ def _make_tie() -> Callable[[], object]:
     return lambda: libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def start_program(argv: Sequence[str], env: Mapping[str, str]) -> subprocess.Popen[str]:
-    """Start a command to talk with what it runs."""
+def start_program(
+    argv: Sequence[str], env: Mapping[str, str], *, tied: bool = False
+) -> subprocess.Popen[str]:
+    """Start a command to talk with what it runs; one that is `tied` ends with this process."""
     return subprocess.Popen(  # noqa: S603  a list of arguments: there is nothing to quote
         argv,
         stdin=subprocess.PIPE,
@@ -74,6 +76,7 @@ def start_program(argv: Sequence[str], env: Mapping[str, str]) -> subprocess.Pop
         stderr=subprocess.DEVNULL,
         text=True,
         env=env,
+        preexec_fn=_make_tie() if tied else None,  # noqa: PLW1509  it takes no lock
     )
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import subprocess
-import threading
+import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from ...errors import AccessError, UnreachableError
 from ...pki import Authority, load_authority
-from ..admitting import GRACE_S, begin, certify, hear, name_share, say
+from ..admitting import GRACE_S, begin, certify, name_share
 from ..credentials import KEY_FOLDER
 from ..keepers import ask_all
 from ..launch import DEFAULT_PYTHON, render_bridge
@@ -31,7 +31,7 @@ def admit(folder: Path, places: Sequence[FluxPlace], uri: str) -> None:
     authority = load_authority(folder / KEY_FOLDER)
 
     def visit(place: FluxPlace) -> None:
-        with contextlib.suppress(UnreachableError, AccessError, subprocess.SubprocessError):
+        with contextlib.suppress(UnreachableError, AccessError, ValueError):
             if _visit(authority, place, uri):
                 begin(str(make_door(place)), place.part)
 
@@ -44,29 +44,28 @@ def render_visit(job_id: int, index: int) -> list[str]:
 
 
 def _visit(authority: Authority, place: FluxPlace, uri: str) -> bool:
-    """Fetch a host's request, bring its certificate; whether it was let in."""
+    """Fetch a host's request, then bring its certificate; whether it was let in.
+
+    One that was let in already, or sees the folder and starts slowly, asks for nothing.
+    """
+    where = {"share": name_share(place.part, place.index), "index_env": ""}
+    request = _last_word(place, uri, where)
+    if request.get("ev") != "request":
+        return False
+    certificate = certify(authority, request, [place.machine, place.node])
+    return _last_word(place, uri, where, {request["index"]: certificate}).get("ev") == "admitted"
+
+
+def _last_word(place: FluxPlace, uri: str, *said: object) -> dict[str, Any]:
+    """Say something to a host's keeper, and hear its last answer.
+
+    All is said at once, and the visit is over: what `flux exec` hears it keeps back until then.
+    """
     if place.row is None:
-        return False
+        return {}
     bridge = render_bridge(place.part.get("python", DEFAULT_PYTHON))
-    step = commands.start([*render_visit(place.row.job_id, place.index), *bridge], uri=uri)
-    clock = threading.Timer(VISIT_TIMEOUT_S, step.kill)
-    clock.start()
-    try:
-        return _talk(step, authority, place)
-    finally:
-        clock.cancel()
-        step.kill()
-        with contextlib.suppress(OSError):
-            step.communicate()
-
-
-def _talk(step: subprocess.Popen[str], authority: Authority, place: FluxPlace) -> bool:
-    """One that was let in already, or sees the folder and starts slowly, asks for nothing."""
-    say(step, {"share": name_share(place.part, place.index), "index_env": ""})
-    request = hear(step)
-    if request is None or request.get("ev") != "request":
-        return False
-    known = [place.machine, place.node]
-    say(step, {request["index"]: certify(authority, request, known)})
-    answer = hear(step)
-    return answer is not None and answer.get("ev") == "admitted"
+    words = [*render_visit(place.row.job_id, place.index), *bridge]
+    text = "".join(f"{json.dumps(message)}\n" for message in said)
+    done = commands.attempt(words, uri=uri, text=text, timeout_s=VISIT_TIMEOUT_S)
+    lines = done.said.splitlines()
+    return json.loads(lines[-1]) if lines else {}

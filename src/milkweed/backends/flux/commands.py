@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ...errors import BackendError, SpecError, UnreachableError
-from ..programs import PacedQueue, read_answer, run_program, start_program
+from ..programs import Done, PacedQueue, read_answer, run_program, start_program
 from .text import (
     MINIMUM_VERSION,
     JobRow,
@@ -50,15 +50,7 @@ def run(
 
     What is `tied` ends with this process, however that ends.
     """
-    try:
-        done = run_program(
-            ["flux", *words], env=_environment(uri), text=text, timeout_s=timeout_s, tied=tied
-        )
-    except FileNotFoundError as error:
-        raise _no_flux() from error
-    except subprocess.TimeoutExpired as error:
-        seen = f"flux {words[0]}: nothing within {timeout_s:g} s"
-        raise UnreachableError(_SILENT, seen=seen) from error
+    done = attempt(words, uri=uri, text=text, timeout_s=timeout_s, tied=tied)
     if done.code == 0:
         return done.said
     seen = f"flux {words[0]}: {done.trouble.strip() or f'exit code {done.code}'}"
@@ -68,6 +60,27 @@ def run(
     raise BackendError("Flux refused", seen=seen)
 
 
+def attempt(
+    words: Sequence[str],
+    *,
+    uri: str = "",
+    text: str = "",
+    timeout_s: float = TIMEOUT_S,
+    tied: bool = False,
+) -> Done:
+    """The same, however it ends."""
+    command = ["flux", *words]
+    try:
+        return run_program(
+            command, env=_environment(uri), text=text, timeout_s=timeout_s, tied=tied
+        )
+    except FileNotFoundError as error:
+        raise _no_flux() from error
+    except subprocess.TimeoutExpired as error:
+        seen = f"flux {words[0]}: nothing within {timeout_s:g} s"
+        raise UnreachableError(_SILENT, seen=seen) from error
+
+
 def _no_flux() -> BackendError:
     return BackendError(
         "there is no flux here: Flux's command is not on PATH",
@@ -75,9 +88,9 @@ def _no_flux() -> BackendError:
     )
 
 
-def start(words: Sequence[str], *, uri: str = "") -> subprocess.Popen[str]:
-    """Start `flux` to talk with what it runs."""
-    return start_program(["flux", *words], _environment(uri))
+def start(words: Sequence[str], *, uri: str = "", tied: bool = False) -> subprocess.Popen[str]:
+    """Start `flux` to talk with what it runs; what is `tied` ends with this process."""
+    return start_program(["flux", *words], _environment(uri), tied=tied)
 
 
 def _environment(uri: str) -> dict[str, str]:

@@ -120,6 +120,7 @@ def make_invitation(submission: Submission, number: int) -> dict[str, Any]:
             "index_env": "FLUX_TASK_RANK",
             "node_env": "",  # Flux has no variable for it: nodes are called as they call themselves
             "restart_env": "",
+            "tied": True,  # nobody else ends it when its instance is gone
             "end": ["flux", "cancel", "--message=its lease is over", "$FLUX_JOB_ID"],
         },
     )
