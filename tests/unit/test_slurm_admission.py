@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -26,23 +25,10 @@ from milkweed.backends.slurm.places import Place, make_places
 from milkweed.backends.slurm.script import render_visit
 from milkweed.errors import AccessError
 from milkweed.worker import enrol
-from unit.keepers import WAIT_S, FakeKeeper, free_ports, move_runs
+from unit.keepers import WAIT_S, WAITER, FakeKeeper, free_ports, is_listening, move_runs
 from unit.slurm_fake import APPLY_ID, START_S, FakeSlurm, part, row
 
 SHARE = f"{APPLY_ID.replace('-', '')[:16]}.0.0"
-
-WAITER = """
-import json, pathlib, sys
-from milkweed.errors import AccessError
-from milkweed.worker import enrol
-invitation, index, run = json.loads(sys.argv[1]), int(sys.argv[2]), pathlib.Path(sys.argv[3])
-print(json.dumps(enrol.wait_for_start(invitation, index, run)))
-"""
-
-
-def is_listening(path: Path) -> bool:
-    with socket.socket(socket.AF_UNIX) as made:
-        return made.connect_ex(str(path)) == 0
 
 
 # Whom to visit

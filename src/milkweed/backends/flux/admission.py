@@ -31,7 +31,7 @@ def admit(folder: Path, places: Sequence[FluxPlace], uri: str) -> None:
     authority = load_authority(folder / KEY_FOLDER)
 
     def visit(place: FluxPlace) -> None:
-        with contextlib.suppress(UnreachableError, AccessError, ValueError):
+        with contextlib.suppress(UnreachableError, AccessError, ValueError, KeyError):
             if _visit(authority, place, uri):
                 begin(str(make_door(place)), place.part)
 
@@ -68,4 +68,5 @@ def _last_word(place: FluxPlace, uri: str, *said: object) -> dict[str, Any]:
     text = "".join(f"{json.dumps(message)}\n" for message in said)
     done = commands.attempt(words, uri=uri, text=text, timeout_s=VISIT_TIMEOUT_S)
     lines = done.said.splitlines()
-    return json.loads(lines[-1]) if lines else {}
+    found: Any = json.loads(lines[-1]) if lines else {}
+    return found if isinstance(found, dict) else {}  # pyright: ignore[reportUnknownVariableType]

@@ -228,3 +228,9 @@ def _gist(rows: list[JobRow]) -> list[tuple[object, ...]]:
 def queue(uri: str = "") -> Queue:
     """The jobs of an instance, shared by all who wait in this process."""
     return Queue(uri)
+
+
+def forget() -> None:
+    """Forget what was read of instances: this program may have come to another one."""
+    for known in (_own_uri, _look_up, _read_version, queue):
+        known.cache_clear()

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ...registry import HOME_ENV
 from .. import launch
 from ..launch import DEFAULT_PYTHON, EXIT_NOT_SHARED, LOADER, render_python
 from ..marks import Mark
@@ -131,7 +132,7 @@ def make_environment(environ: Mapping[str, str]) -> dict[str, str]:
     return {
         key: value
         for key, value in environ.items()
-        if not key.startswith(_NOT_OURS) and _is_text(key + value)
+        if (key == HOME_ENV or not key.startswith(_NOT_OURS)) and _is_text(key + value)
     }
 
 

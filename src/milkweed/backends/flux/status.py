@@ -16,7 +16,7 @@ from ..noted import is_asked
 from ..traces import load_exit, load_farewells, was_up
 from . import commands
 from .places import FluxPlace
-from .text import RESULTS, STATES, JobRow
+from .text import RESULTS, STATES, JobRow, render_job_id
 
 TAIL_LINES = 6
 _ALIVE = (Liveness.RUNNING, Liveness.PENDING, Liveness.UNKNOWN)
@@ -84,7 +84,7 @@ def explain_end(rows: Sequence[JobRow], jobs: Sequence[int], folder: Path, uri: 
     known = sorted(rows, key=lambda row: order.index(row.result) if row.result in order else 0)
     code = load_exit(folder)
     if not known:
-        shown = ", ".join(map(str, jobs))
+        shown = ", ".join(map(render_job_id, jobs))
         lines = [f"Flux has no trace of job {shown} any more"]
     else:
         lines = [describe_row(known[0])]
