@@ -6,8 +6,6 @@ import fcntl
 import json
 import os
 import stat
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -397,24 +395,3 @@ def test_a_scheduler_that_says_no_is_told_once(slurm: FakeSlurm) -> None:
 def test_an_end_that_cannot_be_told_is_no_error(command: list[str]) -> None:
     """The keeper has done its part; where there is no such command, nothing is run."""
     remote.end_job(command)
-
-
-def test_a_keeper_that_is_tied_ends_with_its_parent() -> None:
-    """Whoever started it is gone, without a word: it is told to end, and does so in order."""
-    code = (
-        "import os, signal, time\n"
-        "from milkweed.worker.remote import end_with_parent\n"
-        "if os.fork() == 0:\n"
-        "    signal.signal(signal.SIGTERM, lambda *_: (print('told to end', flush=True), os._exit(0)))\n"
-        "    end_with_parent()\n"
-        "    print('up', flush=True)\n"
-        "    time.sleep(60)\n"
-        "time.sleep(60)\n"
-    )
-    parent = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
-    assert parent.stdout is not None
-    assert parent.stdout.readline() == "up\n"
-    parent.kill()
-    parent.wait()
-    assert parent.stdout.read() == "told to end\n"
-    parent.stdout.close()
