@@ -126,6 +126,11 @@ FLUX_OPTIONS: OptionTable = MappingProxyType(
         "meshes": OptionField("data", "The same keys for single meshes, by name."),
         "time_limit": OptionField("text", "Minutes as a number, or 90m, 12h, 2d."),
         **_NODE_HOSTS,
+        "survive_node_failure": OptionField(
+            "bool",
+            "Keep the other hosts when a node fails that is not the job's first; else Flux ends the job.",
+            default=True,
+        ),
     }
 )
 

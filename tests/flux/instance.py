@@ -27,12 +27,14 @@ def why_missing() -> str:
 class Instance:
     """Brokers of one instance, each of which stands for a node."""
 
-    def __init__(self, size: int = 4, wrap: Sequence[str] = ()) -> None:
-        """`wrap` is a command that starts each broker."""
+    def __init__(self, size: int = 4, wrap: Sequence[str] = (), *, robust: bool = False) -> None:
+        """`wrap` is a command that starts each broker; a `robust` one goes on when others than the first end."""
         self._folder = tempfile.TemporaryDirectory(prefix="flux-test-")
         told = Path(self._folder.name) / "uri"
         script = 'echo "$FLUX_URI" >"$1.new" && mv "$1.new" "$1" && exec sleep 86400'
         options = [f"--test-size={size}", *([f"--wrap={','.join(wrap)}"] if wrap else [])]
+        if robust:
+            options += ["--test-exit-mode=leader", "--test-exit-timeout=1h"]
         outside = {key: value for key, value in os.environ.items() if not key.startswith("FLUX_")}
         self._process = subprocess.Popen(
             ["flux", "start", *options, "sh", "-c", script, "sh", str(told)],
@@ -78,6 +80,11 @@ class Instance:
     def thaw(self) -> None:
         """Let its first broker go on."""
         os.kill(self._broker, signal.SIGCONT)
+
+    def fail_node(self, rank: int) -> None:
+        """End a broker without a word."""
+        found = self.run("exec", f"--rank={rank}", "flux", "getattr", "broker.pid").stdout
+        os.kill(int(found), signal.SIGKILL)
 
     def kill(self) -> None:
         """End its first broker without a word; the others follow."""

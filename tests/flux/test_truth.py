@@ -74,6 +74,30 @@ def test_a_keeper_that_is_killed(client: Client, instance: Instance) -> None:
     client.run("job_load().kill()")
 
 
+@pytest.mark.parametrize("survives", [True, False])
+def test_a_node_that_fails(folder: Path, home: Path, survives: bool) -> None:
+    """The other hosts go on, and the lost one has Flux's word; or Flux ends the job, with the same word."""
+    robust = Instance(3, robust=True)
+    try:
+        client = Client(folder, home)
+        client.env["FLUX_URI"] = robust.uri
+        client.run(f"job = FluxJob({{'w': 3}}, survive_node_failure={survives}); job.state()")
+        robust.fail_node(2)
+        out = client.run("""
+            job = job_load()
+            until = time.monotonic() + 30
+            while job.status().ready and time.monotonic() < until:
+                time.sleep(0.2)
+            print(job.status().describe(), [(h.host, h.reason) for h in job.status().failed_hosts])
+            job.kill()
+        """)
+    finally:
+        robust.stop()
+    assert "node failure on" in out
+    assert ("2/3 hosts ready" in out) is survives
+    assert ("is FAILED" in out) is not survives
+
+
 def test_hosts_that_cannot_start(client: Client, instance: Instance) -> None:
     """A Python that is not there is told with the job's own output, and nothing goes on waiting."""
     out = client.run(START % ", python_exe='/no/such/python'", code_expected=1)

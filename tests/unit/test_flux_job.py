@@ -30,6 +30,7 @@ GIVEN: dict[str, Any] = {
     "python_exe": "/opt/py/bin/python",
     "monarch_port": 30000,
     "log_dir": "/logs",
+    "survive_node_failure": False,
 }
 
 

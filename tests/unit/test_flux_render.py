@@ -138,6 +138,16 @@ def test_the_invitation_names_each_host() -> None:
     assert made["source"] == SOURCE
 
 
+@pytest.mark.parametrize(
+    ("hosts", "survives", "tells"), [(2, True, True), (2, False, False), (1, True, False)]
+)
+def test_whether_others_survive_a_node(hosts: int, survives: bool, tells: bool) -> None:
+    """The first task tells Flux that the others may fail, where there are others."""
+    part = Part(shape=Shape(), hosts=tuple(("w", rank) for rank in range(hosts)))
+    jobspec = render_jobspec(submission(part, survives=survives), 0, environment={})
+    assert ("critical-ranks" in json.dumps(jobspec["tasks"])) is tells
+
+
 def test_variables_that_a_job_takes_along() -> None:
     """Those of the shell, and where records are; not where this program itself runs, nor what is no text."""
     environ = {
@@ -203,7 +213,8 @@ def test_a_batch_client_ends_its_job(flux: FakeFlux, tmp_path: Path, code: int) 
     task = Task(flux, tmp_path, f'echo "state $MILKWEED_STATE"; exit {code}')
     assert task.process.wait(20) == code
     assert task.exit == str(code)
-    assert flux.calls == [["cancel", "123"], ["job", "kill", "--signal=TERM", "f9"]]
+    calls = [words for words in flux.calls if words[0] != "python"]
+    assert calls == [["cancel", "123"], ["job", "kill", "--signal=TERM", "f9"]]
     assert (tmp_path / "client.log").read_text() == "state /state.json\n"
 
 

@@ -190,6 +190,16 @@ def test_a_task_that_ended(flux: FakeFlux, tmp_path: Path) -> None:
     assert status.reason.splitlines() == ["its task on node n2 ended: exit code 3", "from 1"]
 
 
+def test_a_node_that_failed(flux: FakeFlux, tmp_path: Path) -> None:
+    """Flux tells which task was on it; the others are not judged by that."""
+    note = "node failure on n2 (shell rank 1)"
+    event = {"name": "exception", "context": {"type": "node-failure", "severity": 2, "note": note}}
+    flux.then("job eventlog", f"case \"$*\" in *-p*) ;; *) echo '{json.dumps(event)}';; esac")
+    lost = judge_host(place(tmp_path, row(), 1), "timed out", "")
+    assert (lost.state, lost.reason) == (HostState.FAILED, f"Flux says: {note}")
+    assert judge_host(place(tmp_path, row(), 0), "timed out", "").state is HostState.STARTING
+
+
 @pytest.mark.parametrize("gone", [True, False])
 def test_a_later_task_that_ended(flux: FakeFlux, tmp_path: Path, gone: bool) -> None:
     """Flux tells of the first only: whether another is over, it knows when something is to run beside it."""

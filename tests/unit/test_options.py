@@ -296,7 +296,7 @@ def test_builtin_tables() -> None:
         "flux": [
             *("bank", "cpus_per_host", "exclusive", "gpus_per_host", "log_dir", "meshes"),
             *("monarch_port", "on_interrupt", "properties", "python_exe", "queue"),
-            *("start_timeout", "stream_logs", "time_limit", "uri"),
+            *("start_timeout", "stream_logs", "survive_node_failure", "time_limit", "uri"),
         ],
         "kubernetes": [
             *("context", "image", "images", "kubeconfig", "meshes", "namespace", "on_interrupt"),

@@ -41,6 +41,7 @@ class FluxJob(JobTrait):
         env: Mapping[str, Any] | None = None,
         resources: Mapping[str, Resources] | None = None,
         mesh_options: Mapping[str, Mapping[str, Any]] | None = None,
+        survive_node_failure: bool = True,
         idle_timeout_s: float = Lifetime().idle_timeout_s,
         stream_logs: bool = True,
         on_interrupt: str = "ask",
@@ -66,6 +67,7 @@ class FluxJob(JobTrait):
             env: variables for all hosts, or one mapping per mesh name.
             resources: what each host of a mesh needs, where meshes differ.
             mesh_options: queue, properties and the like, where meshes differ.
+            survive_node_failure: keep the other hosts when a node fails that is not the job's first.
             idle_timeout_s: recorded hosts end when nobody was connected for this long.
             stream_logs: print what actors print.
             on_interrupt: what Ctrl-C does with a job in the queue: ask, keep or cancel.
@@ -86,6 +88,7 @@ class FluxJob(JobTrait):
             "monarch_port": monarch_port,
             "log_dir": log_dir and os.path.abspath(log_dir),
             "start_timeout": job_start_timeout,
+            "survive_node_failure": survive_node_failure,
             "stream_logs": stream_logs,
             "on_interrupt": on_interrupt,
         }

@@ -80,6 +80,7 @@ class FluxBackend(Kept):
             cwd=start["cwd"],
             port=start["port"],
             bells=start["bells"],
+            survives=spec.options.get("survive_node_failure", True),
         )
         authority = ensure_authority(folder, request.apply_id)
         for number, part in enumerate(submission.parts):

@@ -19,6 +19,14 @@ INVITATION = "milkweed.json"
 """The file with the invitation: Flux puts it into the job's own folder on every node."""
 _SLOT = "host"
 _KEEPER = f'"$python" -c "$1" <"$FLUX_JOB_TMPDIR/{INVITATION}"'
+# By itself Flux ends a job with any of its nodes. Its own instances tell it so, too, and there is no other way to.
+_SURVIVE = """
+import sys
+import flux
+from flux.job import JobID
+asked = {"id": JobID(sys.argv[1]), "ranks": "0"}
+flux.Flux().rpc("job-exec.critical-ranks", asked).get()
+""".strip()
 _NOT_OURS = ("FLUX_", "MILKWEED_", "SLURM_", "SLURMD_", "PMI_", "PMIX_")
 """Variables that tell a program where it runs itself."""
 
@@ -39,6 +47,8 @@ class Submission:
     cwd: str = "/"
     port: int = 22222
     bells: Sequence[Sequence[str | int]] = ()
+    survives: bool = True
+    """Whether the others stay when a node fails."""
 
     def part_name(self, number: int) -> str:
         """How a part is called in files: generation and component."""
@@ -143,10 +153,15 @@ def _is_text(value: str) -> bool:
 
 def _render_command(submission: Submission, number: int, others: Sequence[int]) -> list[str]:
     lines = ["umask 077", *render_python(submission.python)]
+    survives = submission.survives and len(submission.parts[number].hosts) > 1
+    if survives:
+        tell = 'flux python -c "$2" "$FLUX_JOB_ID" >/dev/null 2>&1 </dev/null'
+        lines.append(f'[ "$FLUX_TASK_RANK" != 0 ] || {tell} &')
     if submission.client and number == 0:
         lines += _render_client(submission, others)
     lines.append(f"exec {_KEEPER}")
-    return ["/bin/sh", "-c", "\n".join(lines), "milkweed", LOADER]
+    words = ["/bin/sh", "-c", "\n".join(lines), "milkweed", LOADER]
+    return [*words, _SURVIVE] if survives else words
 
 
 def _render_client(submission: Submission, others: Sequence[int]) -> list[str]:

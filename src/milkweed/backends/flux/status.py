@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -20,6 +21,8 @@ from .text import RESULTS, STATES, JobRow, render_job_id
 
 TAIL_LINES = 6
 _ALIVE = (Liveness.RUNNING, Liveness.PENDING, Liveness.UNKNOWN)
+_LOST = re.compile(r"\(shell rank (\d+)\)")
+"""How Flux names the part of a job that a node has taken with it."""
 _GONE = "no service matching"
 """What `flux exec` says when the part of a job that was on a node has ended there."""
 
@@ -103,12 +106,8 @@ def explain_end(rows: Sequence[JobRow], jobs: Sequence[int], folder: Path, uri: 
 
 def load_output(job_id: int, uri: str, task: int | None = None) -> list[str]:
     """The last lines that a job's tasks, or one of them, wrote to where Flux keeps them; none when it does not."""
-    try:
-        said = commands.run(["job", "eventlog", "-p", "output", "-f", "json", str(job_id)], uri=uri)
-    except BackendError:
-        return []
     found: list[str] = []
-    for event in _events(said):
+    for event in _load_events(job_id, uri, "-p", "output"):
         context: Any = event.get("context") or {}
         if event.get("name") == "log" and task in {None, context.get("rank")}:
             found.append(str(context.get("message", "")))
@@ -149,21 +148,29 @@ def judge_host(place: FluxPlace, seen: str, uri: str) -> HostStatus:
 
 def _why_gone(place: FluxPlace, row: JobRow, uri: str) -> str:
     """Why the host's task is over, where Flux knows that it is; empty when it is not."""
-    try:
-        words = ["job", "eventlog", "-p", "exec", "-f", "json", str(row.job_id)]
-        events = _events(commands.run(words, uri=uri))
-    except BackendError:
-        return ""
-    for event in events:
+    for event in _load_events(row.job_id, uri):
         context: Any = event.get("context") or {}
+        lost = _LOST.search(str(context.get("note", "")))
+        if event.get("name") == "exception" and lost and int(lost[1]) == place.index:
+            return f"Flux says: {context['note']}"
+    events = _load_events(row.job_id, uri, "-p", "exec")
+    for event in events:
+        context = event.get("context") or {}
         if event.get("name") == "shell.task-exit" and context.get("rank") == place.index:
-            how = f"exit code {context.get('exitcode')}"
-            if context.get("signaled"):
-                how = f"signal {context['signaled']}"
+            signaled, code = context.get("signaled"), context.get("exitcode")
+            how = f"signal {signaled}" if signaled else f"exit code {code}"
             return f"its task on node {place.node} ended: {how}"
     # Flux tells of the first task only that ends; of the others it knows that nobody is there any more.
     started = any(event.get("name") == "shell.start" for event in events)
     return f"its task on node {place.node} has ended" if started and _is_gone(place, uri) else ""
+
+
+def _load_events(job_id: int, uri: str, *which: str) -> list[Mapping[str, Any]]:
+    try:
+        words = ["job", "eventlog", *which, "-f", "json", str(job_id)]
+        return _events(commands.run(words, uri=uri))
+    except BackendError:
+        return []
 
 
 def _is_gone(place: FluxPlace, uri: str) -> bool:
