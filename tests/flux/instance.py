@@ -34,7 +34,7 @@ class Instance:
         script = 'echo "$FLUX_URI" >"$1.new" && mv "$1.new" "$1" && exec sleep 86400'
         options = [f"--test-size={size}", *([f"--wrap={','.join(wrap)}"] if wrap else [])]
         if robust:
-            options += ["--test-exit-mode=leader", "--test-exit-timeout=1h"]
+            options += ["--test-exit-mode=leader", "--test-exit-timeout=3s"]
         outside = {key: value for key, value in os.environ.items() if not key.startswith("FLUX_")}
         self._process = subprocess.Popen(
             ["flux", "start", *options, "sh", "-c", script, "sh", str(told)],
