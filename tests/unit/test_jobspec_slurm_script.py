@@ -22,9 +22,10 @@ from milkweed.jobspec.graph import (
     Submit,
 )
 from milkweed.jobspec.runs import runs_folder
-from milkweed.jobspec.transformers import slurm_controller
+from milkweed.jobspec.transformers import group_controller
 from milkweed.jobspec.transformers.slurm_files import make_end, pack
-from milkweed.jobspec.transformers.slurm_script import EXIT_NOT_DELIVERED, Task, render_task
+from milkweed.jobspec.transformers.slurm_script import EXIT_NOT_DELIVERED, render_task
+from milkweed.jobspec.transformers.task_file import Task
 from unit.jobspec_slurm_scripts import (
     RUN_ID,
     WRITTEN,
@@ -104,7 +105,7 @@ def check_golden(name: str, text: str) -> None:
 def test_what_is_submitted_is_recorded(name: str, home: Path) -> None:
     """Command line and script, each line as it is expected."""
     details = job_of(*CASES[name])
-    source = (Path(slurm_controller.__file__)).read_text()
+    source = (Path(group_controller.__file__)).read_text()
     steady = details["script"].replace(str(home), "<home>").replace(source, "<controller>\n")
     check_golden(f"{name}.sh", steady.replace(make_end(source), "<end>"))
     check_golden(f"{name}.args", "\n".join(details["command"]) + "\n")
