@@ -7,7 +7,6 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -74,7 +73,7 @@ def test_a_submission_without_an_answer(home: Path, lab: Lab) -> None:
     transformer.check_cluster(plan)
     lab.stop_controller()
     with pytest.raises(UnreachableError):
-        transformer_run(transformer, plan)
+        carry_out_plan(transformer, plan, wait=False)
     lab.start_controller()
     run = the_run()
     assert run.progress().entries["a"].intended
@@ -82,9 +81,23 @@ def test_a_submission_without_an_answer(home: Path, lab: Lab) -> None:
     assert printed(run) == ["a| once"]
 
 
-def transformer_run(transformer: Transformer, plan: Any) -> None:
-    """Carry out a plan that was checked already."""
-    carry_out_plan(transformer, plan, wait=True)
+def test_whoever_waits_waits_for_the_controller(home: Path, lab: Lab) -> None:
+    """It is away in the middle of a submission: that is told, and the job is submitted once it is back."""
+    shown: list[str] = []
+
+    def show(_label: str, line: str) -> None:
+        shown.append(line)
+        if "waiting for an answer" in line:
+            lab.start_controller()
+
+    transformer = Transformer()
+    plan = transformer.render(make(shell("a", "echo once", wait=True)))
+    transformer.check_cluster(plan)
+    lab.stop_controller()
+    run = carry_out_plan(transformer, plan, wait=True, show=show)
+    assert run.progress().exit_code() == 0
+    assert printed(run) == ["a| once"]
+    assert len([line for line in shown if "waiting for an answer" in line]) == 1
 
 
 @pytest.mark.parametrize("when", ["queued", "forgotten"])
