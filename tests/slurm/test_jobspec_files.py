@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from jobspec_work import AUTH, SECRET
 from milkweed.jobspec import parse_jobspec
 from milkweed.jobspec.graph import (
     Group,
@@ -83,20 +84,6 @@ def test_large_files_reach_every_node(home: Path, lab: Lab, tmp_path: Path) -> N
     _, shown = carry_out(make(stage, job))
     assert sorted(shown) == [f"a| {rank}: {6 * 2**20}" for rank in range(3)]
     assert not left_behind(lab)
-
-
-SECRET = "hunter2-very-secret"
-AUTH = """
-version: 1
-resources: {pair: {type: node, count: 2, with: [{type: core, count: 1}]}}
-tasks:
-- name: a
-  resources: pair
-  steps:
-  - {name: auth, secret: token, variable: MY_TOKEN, export: TOKEN}
-  command: [sh, -c, 'printf %s "$TOKEN" | sha256sum; stat -c %a "$JOBSPEC_SECRETS/token"; env | grep -c MY_TOKEN=; sleep 2']
-  attributes: {watch: true}
-"""
 
 
 def test_secrets(home: Path, lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -287,7 +287,6 @@ class Driver:
         for step_id in list(self._running):
             self._note(step_id, StepStatus(State.CANCELLED, CANCELLED, reason))
 
-
     def _settle(self, step_id: str) -> None:
         """Find what was handed over without an answer; as long as there is none, nothing can be said of it."""
         step = self._make_step(self._actions[step_id])

@@ -10,6 +10,7 @@ import base64
 import fcntl
 import json
 import os
+import select
 import subprocess
 import sys
 from typing import Any, Iterable, Iterator  # noqa: UP035  Python 3.7 reads this
@@ -114,18 +115,50 @@ def _submit(path: str) -> str:
     return done.stdout.decode().strip()
 
 
+def _flux(*words: str) -> subprocess.Popen[bytes]:
+    command = ["flux", "job", *words]
+    return subprocess.Popen(command, stdout=-1, stderr=subprocess.DEVNULL)
+
+
+def _load_events(path: str, job_id: str) -> list[bytes]:
+    with _flux("eventlog", "--format=json", f"--path={path}", job_id) as process:
+        return process.communicate()[0].splitlines()
+
+
 def _follow(label: str, job_id: str) -> int:
-    look = ["flux", "job", "eventlog", "--follow", "--format=json"]
-    output = [*look, "--path=output", job_id]
+    """Print what a job prints until it is over; its exit code."""
     lines = Lines(label != "-")
-    with subprocess.Popen(output, stdout=-1, stderr=subprocess.DEVNULL) as process:
-        for text in process.stdout or ():
-            _print(label, lines.add(text))
+    count = _watch(label, lines, job_id)
+    # Following an output that ends just then may miss its end, so the rest is read anew.
+    for text in _load_events("output", job_id)[count:]:
+        _print(label, lines.add(text))
     _print(label, lines.end())
-    events = subprocess.run([*look, job_id], stdout=-1, stderr=subprocess.DEVNULL, check=False)
-    found = events.stdout.splitlines()
-    _print(label, (text for text in map(_describe, found) if text))
-    return judge(found)
+    events = _load_events("eventlog", job_id)
+    _print(label, (text for text in map(_describe, events) if text))
+    return judge(events)
+
+
+def _watch(label: str, lines: Lines, job_id: str) -> int:
+    """Print output as it comes until the job is over; how many events that were."""
+    with _flux("eventlog", "--follow", "--format=json", "--path=output", job_id) as output:
+        with _flux("wait-event", job_id, "clean") as ending:
+            count = _pump(label, lines, output.stdout, ending.stdout)
+        output.terminate()
+    return count
+
+
+def _pump(label: str, lines: Lines, output: Any, ending: Any) -> int:
+    rest, count, reading = b"", 0, [output, ending]
+    while ending in reading:
+        for file in select.select(reading, [], [])[0]:
+            data = os.read(file.fileno(), 65536)
+            if not data:
+                reading.remove(file)
+            elif file is output:
+                *texts, rest = (rest + data).split(b"\n")
+                count += len(texts)
+                _print(label, (line for text in texts for line in lines.add(text)))
+    return count
 
 
 def _describe(text: bytes) -> bytes:

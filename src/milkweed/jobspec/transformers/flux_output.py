@@ -14,8 +14,6 @@ from ...errors import BackendError, UnreachableError
 from .flux_inside import Lines, split_frame
 
 POLL_S = 0.1
-DRAIN_S = 10.0
-"""How long what is left of a job's output may take when the job is over."""
 MAX_FOLLOWED = 24
 """How many jobs are followed at once; what the others print is shown when they end."""
 _CHUNK = 256 * 1024
@@ -44,16 +42,21 @@ class Source:
         return (inner, text) if inner in self.inner else (self.label, line)
 
 
-def fetch_output(source: Source) -> list[bytes]:
-    """All lines that a job has printed so far; none before it starts."""
+def fetch_events(source: Source) -> list[bytes]:
+    """All that a job has printed so far, as Flux recorded it; nothing before it starts."""
     try:
         said = commands.run(source.words(follow=False), uri=source.uri)
     except UnreachableError:
         raise
     except BackendError:  # it has printed nothing, and never will if it did not start
         return []
+    return [text.encode() for text in said.split("\n") if text]
+
+
+def fetch_output(source: Source) -> list[bytes]:
+    """All lines that a job has printed so far."""
     lines = Lines(labels=not source.is_nested)
-    found = [line for text in said.splitlines() for line in lines.add(text.encode())]
+    found = [line for text in fetch_events(source) for line in lines.add(text)]
     return [*found, *lines.end()]
 
 
@@ -61,55 +64,50 @@ class Follower:
     """Reads what one job prints, as it comes, without ever waiting for it."""
 
     def __init__(self, source: Source) -> None:
+        self._source = source
         self._process = commands.start(source.words(follow=True), uri=source.uri)
-        assert self._process.stdin is not None  # noqa: S101  that is how it was started
-        assert self._process.stdout is not None  # noqa: S101
-        self._process.stdin.close()
-        self._fd = self._process.stdout.fileno()
-        os.set_blocking(self._fd, False)
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                os.set_blocking(pipe.fileno(), False)
         self._lines = Lines(labels=not source.is_nested)
         self._rest = b""
-        self.over = False
+        self._count = 0
+        self._ended = False
 
     def read(self) -> list[bytes]:
         """The lines that came since; none when nothing did."""
         found: list[bytes] = []
-        while not self.over:
+        while not self._ended and self._process.stdout is not None:
             try:
-                data = os.read(self._fd, _CHUNK)
+                data = os.read(self._process.stdout.fileno(), _CHUNK)
             except BlockingIOError:
                 break
             *texts, self._rest = (self._rest + data).split(b"\n")
+            self._count += len(texts)
             found += [line for text in texts for line in self._lines.add(text)]
-            if not data:
-                found += self._lines.end()
-                self.close()
+            self._ended = not data
         return found
 
-    def drain(
-        self,
-        timeout_s: float = DRAIN_S,
-        clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], None] = time.sleep,
-    ) -> list[bytes]:
-        """All that is left of what a job that is over has printed."""
-        until_s = clock() + timeout_s
+    def finish(self) -> list[bytes]:
+        """The job is over: all that is left of what it printed.
+
+        Following an output that ends just then may miss its end, so the rest is read anew.
+        """
         found = self.read()
-        while not self.over and clock() < until_s:
-            sleep(POLL_S / 5)
-            found += self.read()
         self.close()
-        return found
+        rest = fetch_events(self._source)[self._count :]
+        found += [line for text in rest for line in self._lines.add(text)]
+        return [*found, *self._lines.end()]
 
     def close(self) -> None:
         """Let the process go."""
-        self.over = True
+        self._ended = True
         if self._process.poll() is None:
             self._process.terminate()
         self._process.wait()
-        with contextlib.suppress(OSError):
-            if self._process.stdout is not None:
-                self._process.stdout.close()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                pipe.close()
 
 
 class Log:
@@ -175,16 +173,10 @@ class Keeper:
 
     def save(self, source: Source, folder: Path) -> None:
         """A job is over: keep all that it printed, as long as the instance can be asked."""
-        followed = self._followed.pop(source.label, None)
-        if followed is not None:
-            follower, log = followed
-            log.add(follower.drain())
-            log.close()
-            return
-        log = Log(folder, source)
+        follower, log = self._followed.pop(source.label, (None, Log(folder, source)))
         if not log.is_saved:
             with contextlib.suppress(UnreachableError):
-                log.add(fetch_output(source))
+                log.add(follower.finish() if follower else fetch_output(source))
                 log.close()
 
     def close(self) -> None:
@@ -198,6 +190,7 @@ def read_output(
     sources: Sequence[Source],
     *,
     follow: bool,
+    alive: Callable[[], bool],
     sleep: Callable[[float], None] = time.sleep,
 ) -> Iterator[tuple[str, str]]:
     """What jobs print, as pairs of a label and a line, asked of the instance itself."""
@@ -207,12 +200,12 @@ def read_output(
         return
     followed = {source: Follower(source) for source in sources}
     try:
-        while followed:
-            for source, follower in list(followed.items()):
+        while alive():
+            for source, follower in followed.items():
                 yield from _tell(source, follower.read())
-                if follower.over:
-                    del followed[source]
             sleep(POLL_S)
+        for source, follower in followed.items():
+            yield from _tell(source, follower.finish())
     finally:
         for follower in followed.values():
             follower.close()

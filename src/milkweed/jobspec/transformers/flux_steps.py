@@ -239,7 +239,11 @@ class FluxStep(steps.StepBase):
 
     def _read(self, handle: Handle, *, follow: bool) -> Iterator[tuple[str, str]]:
         try:
-            yield from read_output(self.sources(handle), follow=follow)
+            yield from read_output(
+                self.sources(handle),
+                follow=follow,
+                alive=lambda: not self.poll(handle).state.over,
+            )
         except UnreachableError:
             yield from follow_files(self._logs(), follow=False)
 
