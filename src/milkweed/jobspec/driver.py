@@ -358,6 +358,7 @@ def drive_here(
                 driver.cancel("the driver failed")
             raise
         finally:
+            transformer.let_go()
             transformer.tail.pump(last=True)
             if driver.progress.over:
                 transformer.finish(run)

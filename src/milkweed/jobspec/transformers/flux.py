@@ -109,9 +109,12 @@ class Transformer(ElsewhereTransformer):
         for each in self.end_here(running):
             each.step.cancel(each.handle)
 
-    def finish(self, run: Run) -> None:
-        """Follow nobody any more, and take the archives out of the instance."""
+    def let_go(self) -> None:
+        """Follow nobody any more."""
         self.keeper.close()
+
+    def finish(self, run: Run) -> None:
+        """Take the archives out of the instance."""
         for action in run.plan.actions:
             for name in archives_of(action):
                 self._remove_archive(name)
@@ -141,7 +144,7 @@ class Transformer(ElsewhereTransformer):
             raise BackendError(
                 f"{path} could not be put into an archive of the instance",
                 seen=error.seen,
-                hint="only the owner of an instance can: use one of your own (flux alloc), or put it where all nodes see it",
+                hint="only an instance's owner can: use one of your own (flux alloc), or a folder that all nodes see",
             ) from error
 
 

@@ -1,4 +1,4 @@
-"""Files of the submitting machine on their way into a job of Flux: in its jobspec, or from an archive of the instance."""
+"""Files of the submitting machine on their way into a job of Flux: in its jobspec, or from an archive."""
 
 from __future__ import annotations
 

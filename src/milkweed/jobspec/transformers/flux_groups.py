@@ -1,4 +1,4 @@
-"""A group as one job of Flux that is an instance of its own: entries for the controller, jobspecs for the instance."""
+"""A group as one job of Flux, an instance of its own: entries for the controller, jobspecs for the instance."""
 
 from __future__ import annotations
 

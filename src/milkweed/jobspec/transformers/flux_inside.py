@@ -1,7 +1,7 @@
 """Runs one step of a group inside the group's own Flux instance, and prints what it prints under its name.
 
 `python3 inside LABEL JOBSPEC` submits a job and stays until its end; `python3 inside --run LABEL COMMAND…` is one
-process. This file travels in the jobspec of the group, so it needs nothing but Python 3.7 and its standard library.
+process. This file travels in the jobspec of the group, so it needs nothing but Python 3.7 and its own library.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _NOT_FOR_JOBS = ("FLUX_", "PMI_", "PMIX_")
 class Lines:
     """Puts the pieces that tasks printed together to whole lines, as Flux recorded them."""
 
-    def __init__(self, labels: bool = True) -> None:
+    def __init__(self, *, labels: bool = True) -> None:
         """`labels`: of several tasks each is told by its rank before its lines."""
         self._labels = labels
         self._rests: dict[tuple[str, str], bytes] = {}
@@ -72,7 +72,7 @@ def judge(events: Iterable[bytes]) -> int:
     trouble, status = "", None
     for text in events:
         event = json.loads(text)
-        context = event.get("context") or {}
+        context: dict[str, Any] = event.get("context") or {}
         if event["name"] == "exception" and context.get("severity") == 0:
             trouble = trouble or str(context.get("type"))
         elif event["name"] == "finish":
@@ -110,14 +110,20 @@ def _submit(path: str) -> str:
     system = jobspec["attributes"]["system"]
     kept = {k: v for k, v in os.environ.items() if not k.startswith(_NOT_FOR_JOBS)}
     system["environment"] = {**kept, **system.get("environment", {})}
-    command = ["flux", "job", "submit"]
-    done = subprocess.run(command, input=json.dumps(jobspec).encode(), stdout=-1, check=True)
+    done = subprocess.run(
+        ["flux", "job", "submit"],  # noqa: S607  that of the instance
+        input=json.dumps(jobspec).encode(),
+        stdout=subprocess.PIPE,
+        check=True,
+    )
     return done.stdout.decode().strip()
 
 
 def _flux(*words: str) -> subprocess.Popen[bytes]:
     command = ["flux", "job", *words]
-    return subprocess.Popen(command, stdout=-1, stderr=subprocess.DEVNULL)
+    return subprocess.Popen(  # noqa: S603  a list of arguments: there is nothing to quote
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    )
 
 
 def _load_events(path: str, job_id: str) -> list[bytes]:
@@ -127,7 +133,7 @@ def _load_events(path: str, job_id: str) -> list[bytes]:
 
 def _follow(label: str, job_id: str) -> int:
     """Print what a job prints until it is over; its exit code."""
-    lines = Lines(label != "-")
+    lines = Lines(labels=label != "-")
     count = _watch(label, lines, job_id)
     # Following an output that ends just then may miss its end, so the rest is read anew.
     for text in _load_events("output", job_id)[count:]:
@@ -164,14 +170,16 @@ def _pump(label: str, lines: Lines, output: Any, ending: Any) -> int:
 def _describe(text: bytes) -> bytes:
     """What Flux says of a job that it ended."""
     event = json.loads(text)
-    context = event.get("context") or {}
+    context: dict[str, Any] = event.get("context") or {}
     if event["name"] != "exception" or context.get("severity") != 0:
         return b""
     return f"flux: {context.get('type')}: {context.get('note', '')}".encode()
 
 
 def _run(label: str, argv: list[str]) -> int:
-    with subprocess.Popen(argv, stdout=-1, stderr=subprocess.STDOUT) as process:
+    with subprocess.Popen(  # noqa: S603  words of the plan
+        argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    ) as process:
         for line in process.stdout or ():
             _print(label, [line.rstrip(b"\n")])
     return 128 - process.returncode if process.returncode < 0 else process.returncode

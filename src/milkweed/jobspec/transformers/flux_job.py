@@ -141,7 +141,9 @@ def make_jobspec(
     within: bool = False,
 ) -> dict[str, Data]:
     """The jobspec of a job; `within`: it is submitted in the instance of a group."""
-    own = replace(work, argv=tuple(command.words), environment={}, **_settings(work, scene, within))
+    own = replace(
+        work, argv=tuple(command.words), environment={}, **_settings(work, scene, within=within)
+    )
     own = replace(own, shape=_fit(own))
     cwd = cwd_of(step, scene.around(step), scene)
     own = replace(own, **_place_output(own, cwd))
@@ -160,7 +162,7 @@ def make_jobspec(
     return found
 
 
-def _settings(work: Work, scene: Scene, within: bool) -> dict[str, Any]:
+def _settings(work: Work, scene: Scene, *, within: bool) -> dict[str, Any]:
     """What the person says beside the file holds where the file says nothing."""
     if within:
         return {}

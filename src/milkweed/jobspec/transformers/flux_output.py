@@ -65,7 +65,7 @@ class Follower:
 
     def __init__(self, source: Source) -> None:
         self._source = source
-        self._process = commands.start(source.words(follow=True), uri=source.uri)
+        self._process = commands.start(source.words(follow=True), uri=source.uri, tied=True)
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
                 os.set_blocking(pipe.fileno(), False)
@@ -180,7 +180,8 @@ class Keeper:
                 log.close()
 
     def close(self) -> None:
-        """Follow nobody any more."""
+        """Follow nobody any more; what came until now is written down."""
+        self.pump()
         for follower, _ in self._followed.values():
             follower.close()
         self._followed = {}

@@ -16,7 +16,7 @@ from ...logs import follow_files
 from ...options import Data
 from .. import steps
 from ..graph import WORKING, Group, NeedKind, Step, Work
-from ..progress import State, StepStatus, judge_need
+from ..progress import Entry, State, StepStatus, judge_need
 from ..steps import Handle, Scene
 from .flux_groups import make_group
 from .flux_job import make_command, make_details, make_jobspec
@@ -131,10 +131,11 @@ class FluxStep(steps.StepBase):
         found: list[dict[str, str]] = []
         for need in self.action.needs:
             entry = self.before[need.id]
-            if need.kind in self.native and entry.handle is not None:
-                if judge_need(need.kind, entry) is None:
-                    ids: Any = entry.handle.get("ids", ())
-                    found += [{"scheme": need.kind, "value": str(each)} for each in ids]
+            if need.kind not in self.native or entry.handle is None:
+                continue
+            if judge_need(need.kind, entry) is None:
+                ids = ids_of(entry.handle)
+                found += [{"scheme": need.kind, "value": str(each)} for each in ids]
         return found
 
     def _judge_needs(self) -> StepStatus | None:
@@ -144,7 +145,7 @@ class FluxStep(steps.StepBase):
             if need.kind not in self.native or entry.handle is None:
                 continue
             status = poll_jobs(ids_of(entry.handle), str(entry.handle.get("uri", "")))
-            if status.state.over and judge_need(need.kind, _entry(status)) is False:
+            if status.state.over and judge_need(need.kind, Entry(status)) is False:
                 reason = f"it needs {need.kind}:{need.id}, which is {status.state.value}"
                 return StepStatus(State.SKIPPED, None, reason)
         return None
@@ -252,12 +253,6 @@ def ids_of(handle: Handle) -> list[int]:
     """The numbers of the jobs of a step."""
     ids: Any = handle.get("ids", ())
     return [int(each) for each in ids]
-
-
-def _entry(status: StepStatus) -> Any:
-    from ..progress import Entry
-
-    return Entry(status)
 
 
 def check_work(work: Work) -> None:
