@@ -13,7 +13,8 @@ import pytest
 from flux.instance import Instance
 from flux.jobspec_runs import carry_out, printed, states
 from jobspec_work import DOCUMENT, make, shell
-from milkweed.jobspec import load_jobspec, parse_jobspec
+from milkweed.errors import SpecError
+from milkweed.jobspec import load_jobspec, load_runs, parse_jobspec
 from milkweed.jobspec.graph import Batch, Group, Need, RunFile, Shape, Work, Write
 from milkweed.jobspec.transformers.flux import Transformer
 
@@ -247,12 +248,20 @@ def test_limits_and_replicas(instance: Instance) -> None:
 
 
 def test_what_the_instance_cannot_give(instance: Instance) -> None:
-    """It fails with Flux's own words."""
-    run, _ = carry_out(make(shell("a", "true", shape=Shape(nodes=99, slots=99))))
-    assert states(run) == {"a": "failed"}
-    assert "unsatisfiable" in run.progress().entries["a"].status.reason
-    run, _ = carry_out(make(shell("a", "true", queue="nowhere")))
-    assert "queue" in run.progress().entries["a"].status.reason.lower()
+    """It is refused before anything is submitted."""
+    before = len(instance.jobs(ended=True))
+    for shape, words in (
+        (Shape(nodes=99, slots=99), "99 nodes"),
+        (Shape(cores_per_slot=99), "99 cores"),
+        (Shape(slots=99), "99 slots"),
+        (Shape(nodes=1, slots=1, gpus_per_slot=9), "9 gpus"),
+    ):
+        with pytest.raises(SpecError, match=words):
+            carry_out(make(shell("a", "true", shape=shape)))
+    with pytest.raises(SpecError, match="there is no queue 'nowhere'"):
+        carry_out(make(shell("a", "true", queue="nowhere")))
+    assert len(instance.jobs(ended=True)) == before
+    assert load_runs() == []
 
 
 def test_templates(instance: Instance) -> None:

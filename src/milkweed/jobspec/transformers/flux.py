@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...backends.flux import commands
+from ...backends.flux.nodes import inventory
 from ...errors import BackendError, SpecError, UnreachableError
 from ...options import Data
 from .. import steps
@@ -20,6 +21,7 @@ from ..runs import Run
 from ..steps import Scene
 from ..tail import Show
 from . import local
+from .flux_check import check_plan
 from .flux_files import archive_name, make_entries
 from .flux_output import Keeper
 from .flux_steps import FluxStep, GroupStep, JobStep, SeveralStep
@@ -77,8 +79,10 @@ class Transformer(ElsewhereTransformer):
         return replace(action, kind=SeveralStep.name) if is_several else action
 
     def run(self, plan: Plan, *, wait: bool = False, show: Show | None = None) -> Run:
-        """See that there is an instance, then carry out the plan."""
+        """See that there is an instance, and that it has what is asked for; then carry out the plan."""
         self.check_instance()
+        found = inventory(self.uri)
+        check_plan(plan, found.nodes(), found.queues())
         return super().run(plan, wait=wait, show=show)
 
     def check_instance(self) -> None:
@@ -144,7 +148,7 @@ class Transformer(ElsewhereTransformer):
             raise BackendError(
                 f"{path} could not be put into an archive of the instance",
                 seen=error.seen,
-                hint="only an instance's owner can: use one of your own (flux alloc), or a folder that all nodes see",
+                hint="only its owner can: use an instance of your own (flux alloc), or a folder all nodes see",
             ) from error
 
 
