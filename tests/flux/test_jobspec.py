@@ -12,13 +12,21 @@ import pytest
 
 from flux.instance import Instance
 from flux.jobspec_runs import carry_out, printed, states
-from jobspec_work import DOCUMENT, make, shell
+from jobspec_work import (
+    DEPENDENT_STATES,
+    DOCUMENT,
+    EXAMPLE_WORDS,
+    EXAMPLES,
+    dependent_work,
+    failing_group,
+    make,
+    mixed_group,
+    shell,
+)
 from milkweed.errors import SpecError
 from milkweed.jobspec import load_jobspec, load_runs, parse_jobspec
 from milkweed.jobspec.graph import Batch, Group, Need, RunFile, Shape, Work, Write
 from milkweed.jobspec.transformers.flux import Transformer
-
-EXAMPLES = Path(__file__).parents[2] / "examples" / "jobspec"
 
 
 def left_behind(instance: Instance) -> list[str]:
@@ -43,14 +51,12 @@ def test_the_documents_example(instance: Instance) -> None:
     assert not left_behind(instance)
 
 
-@pytest.mark.parametrize("name", ["steps", "tasks", "flux"])
+@pytest.mark.parametrize("name", EXAMPLE_WORDS)
 def test_examples_of_all_dialects(name: str, instance: Instance) -> None:
     """The example files run as they are."""
     run, _ = carry_out(load_jobspec(EXAMPLES / f"{name}.yaml"))
-    assert run.progress().exit_code() == 0
-    assert set(states(run).values()) == {"done"}
-    words = {"steps": "hello from", "tasks": "nothing is lost", "flux": "hello from"}
-    assert any(words[name] in line for line in printed(run))
+    assert (run.progress().exit_code(), set(states(run).values())) == (0, {"done"})
+    assert any(EXAMPLE_WORDS[name] in line for line in printed(run))
 
 
 def test_batch_starts_a_script_once(instance: Instance) -> None:
@@ -79,20 +85,10 @@ def test_without_waiting(instance: Instance) -> None:
 
 def test_dependencies_are_flux_s_own(instance: Instance) -> None:
     """Everything is handed over before the first has ended, and nothing waits for what cannot come."""
-    graph = make(
-        shell("bad", "sleep 2; exit 3"),
-        shell("ok", "echo never", Need("bad")),
-        shell("later", "echo never", Need("ok")),
-        shell("notok", "echo repaired", Need("bad", "afternotok")),
-        shell("any", "echo whatever", Need("bad", "afterany")),
-        shell("after", "echo begun", Need("bad", "after")),
-    )
-    run, _ = carry_out(graph, wait=False)
+    run, _ = carry_out(dependent_work(), wait=False)
     assert len(instance.jobs(ended=True)) >= 6
     assert Transformer().wait(run, 60) == 3
-    assert states(run) == {
-        "bad": "failed", "ok": "skipped", "later": "skipped", "notok": "done", "any": "done", "after": "done"
-    }  # fmt: skip
+    assert states(run) == DEPENDENT_STATES
     assert sorted(printed(run)) == ["after| begun", "any| whatever", "notok| repaired"]
 
 
@@ -121,32 +117,13 @@ def test_the_exit_code_is_the_works(script: str, code: int, instance: Instance) 
 
 def test_groups(instance: Instance) -> None:
     """An instance of its own with steps in their order: groups in it, local steps, replicas."""
-    inner = Group(
-        id="g/in",
-        needs=(Need("g/first"),),
-        work=Work(argv=(), shape=Shape(slots=2)),
-        steps=(shell("g/in/r", "echo replica $JOBSPEC_REPLICA of $X", replicas=2),),
-    )
-    group = Group(
-        id="g",
-        work=Work(
-            argv=(), shape=Shape(nodes=2, slots=2, cores_per_slot=2), environment={"X": "outer"}
-        ),
-        steps=(
-            shell("g/first", "echo first $X $(flux getattr instance-level)"),
-            inner,
-            shell("g/here", "echo local of $JOBSPEC_NODES", Need("g/in"), local=True),
-            shell(
-                "g/all", "echo all", Need("g/here"), shape=Shape(nodes=2, slots=2, cores_per_slot=2)
-            ),
-        ),
-    )
+    group = mixed_group("echo local of $JOBSPEC_NODES in $(flux getattr instance-level)")
     run, _ = carry_out(make(group, shell("end", "echo end", Need("g"))))
     lines = printed(run)
     assert set(states(run).values()) == {"done"}, lines
-    assert "g/first| first outer 1" in lines
-    assert {"g/in/r/1| replica 0 of outer", "g/in/r/2| replica 1 of outer"} <= set(lines)
-    assert "g/here| local of 2" in lines
+    assert "g/first| first outer" in lines
+    assert {"g/in/r/1| replica 0", "g/in/r/2| replica 1"} <= set(lines)
+    assert "g/here| local of 2 in 1" in lines
     assert sorted(line for line in lines if line.startswith("g/all| ")) == [
         "g/all| 0: all",
         "g/all| 1: all",
@@ -160,17 +137,7 @@ def test_a_groups_exit_code(instance: Instance) -> None:
     inner = Group(
         id="g/in", work=Work(argv=()), steps=(shell("g/in/a", "exit 4"),), needs=(Need("g/else"),)
     )
-    group = Group(
-        id="g",
-        work=Work(argv=(), shape=Shape(slots=2)),
-        steps=(
-            shell("g/bad", "exit 9"),
-            shell("g/never", "echo never", Need("g/bad")),
-            shell("g/else", "echo else", Need("g/bad", "afternotok")),
-            shell("g/long", "sleep 60", duration_s=1.5),
-            inner,
-        ),
-    )
+    group = failing_group(inner)
     run, _ = carry_out(make(group, shell("after", "echo after", Need("g"))))
     lines = printed(run)
     assert run.progress().exit_code() == 9, lines

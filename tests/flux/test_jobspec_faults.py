@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import signal
-import subprocess
-import sys
-import textwrap
 import threading
 from pathlib import Path
 
 import pytest
 
 from flux.instance import Instance
-from flux.jobspec_runs import carry_out, printed, states
+from flux.jobspec_runs import RUNS, carry_out, printed, states
 from jobspec_work import DOCUMENT, make, shell, the_run
 from milkweed.errors import UnreachableError
 from milkweed.jobspec.driver import carry_out as carry_out_plan
@@ -133,17 +129,8 @@ def test_a_driver_that_is_killed(instance: Instance, tmp_path: Path) -> None:
     """SIGKILL in the middle of a run: the next one goes on where it was, with no job twice."""
     script = tmp_path / "spec.yaml"
     script.write_text(DOCUMENT.replace("installing on", "installing on; sleep 3; echo"))
-    program = textwrap.dedent(f"""
-        from milkweed.jobspec import load_jobspec, load_transformer
-        t = load_transformer("flux")
-        t.run(t.render(load_jobspec({str(script)!r})), wait=True)
-    """)
-    process = subprocess.Popen([sys.executable, "-c", program])
-    wait_until(lambda: any(job["state"] == "RUN" for job in instance.jobs()), 30)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    run = the_run()
-    Transformer().carry_on(run, wait=True)
+    is_running = lambda: any(job["state"] == "RUN" for job in instance.jobs())  # noqa: E731
+    run = RUNS.carry_on_after_a_kill("flux", script, is_running)
     assert run.progress().exit_code() == 0
     lines = printed(run)
     assert len([line for line in lines if "installing" in line]) == 2

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import jobspec_work
-from jobspec_work import DOCUMENT, HOSTILE, make, shell, submit, the_run
-from milkweed.jobspec import Run
-from milkweed.jobspec.graph import Graph
+from jobspec_work import DOCUMENT, HOSTILE, Runs, make, shell, submit, the_run
 from milkweed.jobspec.transformers.slurm import Transformer
 from slurm.lab import Lab
 
@@ -13,7 +10,7 @@ __all__ = [
     "DOCUMENT",
     "HOSTILE",
     "NOISE",
-    "Shown",
+    "RUNS",
     "carry_out",
     "left_behind",
     "make",
@@ -28,29 +25,8 @@ NOISE = "srun: "
 """What srun says itself: how tasks ended, and that the cluster binds nothing to cores."""
 
 
-class Shown(jobspec_work.Shown):
-    """What was shown while a run was driven, but for Slurm's own noise."""
-
-    def __init__(self) -> None:
-        super().__init__(NOISE)
-
-
-def carry_out(graph: Graph, *, wait: bool = True) -> tuple[Run, Shown]:
-    """Run a graph to its end; the run, and what was shown meanwhile."""
-    transformer = Transformer()
-    shown = Shown()
-    run = transformer.run(transformer.render(graph), wait=wait, show=shown)
-    return run, shown
-
-
-def printed(run: Run) -> list[str]:
-    """All that the work of a run printed."""
-    return jobspec_work.printed(Transformer(), run, NOISE)
-
-
-def states(run: Run) -> dict[str, str]:
-    """How each step is."""
-    return jobspec_work.states(Transformer(), run)
+RUNS = Runs(Transformer, NOISE)
+carry_out, printed, states = RUNS.carry_out, RUNS.printed, RUNS.states
 
 
 def left_behind(lab: Lab) -> list[str]:

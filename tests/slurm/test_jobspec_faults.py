@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-import subprocess
-import sys
-import textwrap
 from pathlib import Path
 
 import pytest
@@ -20,6 +16,7 @@ from milkweed.jobspec.transformers.slurm import Transformer
 from programs import wait_until
 from slurm.jobspec_runs import (
     DOCUMENT,
+    RUNS,
     carry_out,
     left_behind,
     make,
@@ -129,17 +126,8 @@ def test_a_driver_that_is_killed(home: Path, lab: Lab) -> None:
     """SIGKILL in the middle of a run: the next one goes on where it was, with no job twice."""
     script = home.parent / "spec.yaml"
     script.write_text(DOCUMENT.replace("installing on", "installing on; sleep 3; echo"))
-    program = textwrap.dedent(f"""
-        from milkweed.jobspec import load_jobspec, load_transformer
-        t = load_transformer("slurm")
-        t.run(t.render(load_jobspec({str(script)!r})), wait=True)
-    """)
-    process = subprocess.Popen([sys.executable, "-c", program])
-    wait_until(lambda: any(job.state == "RUNNING" for job in lab.jobs()), 30)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    run = the_run()
-    Transformer().carry_on(run, wait=True)
+    is_running = lambda: any(job.state == "RUNNING" for job in lab.jobs())  # noqa: E731
+    run = RUNS.carry_on_after_a_kill("slurm", script, is_running)
     assert run.progress().exit_code() == 0
     lines = printed(run)
     assert len([line for line in lines if "installing" in line]) == 2

@@ -18,6 +18,7 @@ from milkweed.jobspec.transformers.flux import Transformer
 from milkweed.jobspec.transformers.flux_check import check_plan, read_counts
 from milkweed.jobspec.transformers.flux_status import judge_row
 from unit.jobspec_flux_runs import FakeFlux, Quick, data, flux, job, run
+from unit.jobspecs import forget_record
 
 __all__ = ["flux"]
 
@@ -135,14 +136,6 @@ def test_local_steps(flux: FakeFlux) -> None:
     assert made.progress().exit_code() == 3
     assert list(transformer.logs(made)) == [("here", "here")]
     assert flux.submitted == []
-
-
-def forget_record(made: Run) -> None:
-    """The program ended between asking and writing down."""
-    lines = made.journal.path.read_text().splitlines(keepends=True)
-    made.journal.path.write_text(
-        "".join(each for each in lines if json.loads(each)["event"] == "intent")
-    )
 
 
 @pytest.mark.parametrize("state", ["SCHED", "RUN", "INACTIVE"])

@@ -7,11 +7,11 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from ...backends.flux import commands
 from ...backends.flux.nodes import inventory
-from ...errors import BackendError, SpecError, UnreachableError
+from ...errors import BackendError, UnreachableError
 from ...options import Data
 from .. import steps
 from ..graph import Stage, Step, Submit
@@ -20,12 +20,11 @@ from ..progress import StepStatus
 from ..runs import Run
 from ..steps import Scene
 from ..tail import Show
-from . import local
 from .flux_check import check_plan
 from .flux_files import archive_name, make_entries
 from .flux_output import Keeper
 from .flux_steps import FluxStep, GroupStep, JobStep, SeveralStep
-from .here import ElsewhereTransformer, HereStep, is_here
+from .here import HONOURED, AwayStageStep, ElsewhereTransformer, HereStep, MaybeHereStep
 
 if TYPE_CHECKING:
     from ..driver import Running, Wake
@@ -38,27 +37,10 @@ class Transformer(ElsewhereTransformer):
 
     name = "flux"
     description = "jobs of a Flux instance"
-    honours = frozenset(
-        {
-            "bank",
-            "constraints",
-            "cwd",
-            "dependencies",
-            "duration_s",
-            "environment",
-            "error",
-            "exclusive",
-            "gpus",
-            "output",
-            "preemptible-after",
-            "project",
-            "queue",
-            "shell.options",
-            "templates",
-            "units",
-            "user",
-        }
-    )
+    honours = HONOURED | {
+        *("constraints", "dependencies", "preemptible-after", "project", "shell.options"),
+        *("templates", "units", "user"),
+    }
     knows = ("uri", "queue", "bank")
 
     def __init__(self, **settings: Data) -> None:
@@ -164,41 +146,24 @@ def archives_of(action: Action) -> list[str]:
     return [*found, archive] if isinstance(archive, str) else found
 
 
-class StageStep(local.StageStep):
+class StageStep(AwayStageStep):
     """A file on every node of the jobs that come after: small ones travel in their jobspecs."""
 
     @classmethod
-    def render(cls, step: Step, scene: Scene) -> dict[str, Data]:
-        """How it travels."""
-        found = super().render(step, scene)
-        if not isinstance(step, Stage):
-            return found
-        if step.path and make_entries(step, scene.run_id) is None:
-            found["archive"] = archive_name(scene.run_id, step.id)
-        needs_it = any(is_here(each) for each in scene.graph.steps)
-        return {**found, "here": True} if needs_it else found
+    def render_parcel(cls, step: Stage, scene: Scene) -> dict[str, Data]:
+        """The archive of one that is too large for a jobspec."""
+        small = make_entries(step, scene.run_id) is not None
+        return {} if small else {"archive": archive_name(scene.run_id, step.id)}
 
-    def run(self, stage: Path) -> None:
-        """Archive what is too large for a jobspec."""
-        if self.options.get("here"):
-            super().run(stage)
+    def send(self) -> None:
+        """Put it into an archive of the instance."""
         if "archive" in self.options:
-            place = self.transformer
-            if not isinstance(place, Transformer):
-                raise SpecError("an archive of Flux is made by Flux")
+            place = cast("Transformer", self.transformer)
             place.create_archive(self.options["archive"], self.options["path"])
 
 
-class WorkStep(JobStep):
-    """Work: a job of Flux, or a process of this machine where it is local and in no group."""
-
-    @classmethod
-    def validate(cls, step: Step, scene: Scene) -> None:
-        """Refuse what could not be carried out where it runs."""
-        if is_here(step):
-            HereStep.validate(step, scene)
-        else:
-            super().validate(step, scene)
+class WorkStep(MaybeHereStep, JobStep):
+    """Work: a job of Flux, or a process of this machine."""
 
 
 Transformer.register_step(steps.WriterStep)

@@ -1,6 +1,6 @@
 """Runs one step of a group inside the group's own Flux instance, and prints what it prints under its name.
 
-`python3 inside LABEL JOBSPEC` submits a job and stays until its end; `python3 inside --run LABEL COMMAND ...` is one
+`python3 inside LABEL JOBSPEC` submits a job and stays until its end; `python3 inside --run LABEL COMMAND` is one
 process. This file travels in the jobspec of the group, so it needs nothing but Python 3.7 and its own library.
 """
 

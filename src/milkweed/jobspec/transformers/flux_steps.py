@@ -22,7 +22,7 @@ from .flux_groups import make_group
 from .flux_job import make_command, make_details, make_jobspec
 from .flux_output import Log, Source, make_label, read_output
 from .flux_status import poll_jobs
-from .groups import check_group, check_inside, check_output, cwd_of, labels_of, walk_group
+from .groups import check_around, check_group, check_inside, labels_of, walk_group
 from .local import check_cwd
 
 if TYPE_CHECKING:
@@ -274,10 +274,7 @@ class JobStep(FluxStep):
         if not isinstance(step, WORKING):
             return
         check_work(step.work)
-        around = scene.around(step)
-        for group in around:
-            check_inside(step, step.work, group)
-        check_output(step.work, cwd_of(step, around, scene))
+        check_around(step, scene)
 
     @classmethod
     def render(cls, step: Step, scene: Scene) -> dict[str, Data]:

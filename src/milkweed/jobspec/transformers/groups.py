@@ -78,6 +78,14 @@ def check_output(work: Work, cwd: str | None) -> None:
             raise SpecError(f"{name}: {path!r} would be removed with the job", hint=hint)
 
 
+def check_around(step: Submit | Batch, scene: Scene) -> None:
+    """Refuse work that its groups have no room for, or whose output would be lost."""
+    around = scene.around(step)
+    for group in around:
+        check_inside(step, step.work, group)
+    check_output(step.work, cwd_of(step, around, scene))
+
+
 def check_group(group: Group) -> None:
     """Refuse what could not be done inside one allocation."""
     if group.work.output or group.work.error:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, cast
 
 from ...errors import SpecError
 from ...options import Data
 from ...spec import suggest
-from ..graph import Step, Submit
+from ..graph import Stage, Step, Submit
 from ..plan import Action
 from ..progress import Progress, StepStatus
 from ..runs import Run
-from ..steps import Scene
+from ..steps import Scene, StepBase
 from ..transformer import TransformerBase
 from . import local
 
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
 
 HERE = "submit-local"
 """The kind of action that is a process of the submitting machine."""
+HONOURED = frozenset(
+    {"bank", "cwd", "duration_s", "environment", "error", "exclusive", "gpus", "output", "queue"}
+)
+"""What every scheduler can be told of work."""
 SHOW_S = 0.1
 LOOK_S = 0.5
 
@@ -92,6 +97,48 @@ def _find_mine(running: Mapping[str, Running]) -> dict[str, Running]:
 def is_here(step: Step) -> bool:
     """Whether a step is a process of the machine that submits: it is local, and in no group."""
     return isinstance(step, Submit) and step.local and step.parent is None
+
+
+class MaybeHereStep(StepBase):
+    """Work: elsewhere, or a process of this machine where it is local and in no group."""
+
+    @classmethod
+    def validate(cls, step: Step, scene: Scene) -> None:
+        """Refuse what could not be carried out where it runs."""
+        if is_here(step):
+            HereStep.validate(step, scene)
+        else:
+            super().validate(step, scene)
+
+
+class AwayStageStep(local.StageStep):
+    """A file on every node of the jobs that come after, and here where local work wants it."""
+
+    @classmethod
+    def render(cls, step: Step, scene: Scene) -> dict[str, Data]:
+        """How it travels."""
+        found = super().render(step, scene)
+        if not isinstance(step, Stage):
+            return found
+        if step.path:
+            found |= cls.render_parcel(step, scene)
+        needs_it = any(is_here(each) for each in scene.graph.steps)
+        return {**found, "here": True} if needs_it else found
+
+    @classmethod
+    def render_parcel(cls, step: Stage, scene: Scene) -> dict[str, Data]:
+        """What is said of one that is too large to travel inside a job."""
+        raise NotImplementedError
+
+    def run(self, stage: Path) -> None:
+        """Copy it here, and send what is too large to travel inside a job."""
+        if self.options.get("here"):
+            super().run(stage)
+        self.send()
+
+    def send(self) -> None:
+        """Bring what is too large to where jobs fetch it."""
+        raise NotImplementedError
 
 
 class HereStep(local.JobStep):

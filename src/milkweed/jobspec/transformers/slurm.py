@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...backends.slurm import commands
@@ -15,14 +14,13 @@ from ...errors import UnreachableError
 from ...options import Data
 from ...status import Liveness
 from .. import steps
-from ..graph import Stage, Step, Submit
+from ..graph import Stage
 from ..plan import Plan
 from ..progress import State, StepStatus
 from ..runs import Run
 from ..steps import Scene
 from ..tail import Show
-from . import local
-from .here import ElsewhereTransformer, HereStep, is_here
+from .here import HONOURED, AwayStageStep, ElsewhereTransformer, HereStep, MaybeHereStep
 from .slurm_courier import Courier
 from .slurm_jobs import pack_staged, parcel_name, save_parcel
 from .slurm_shape import make_component
@@ -40,20 +38,7 @@ class Transformer(ElsewhereTransformer):
 
     name = "slurm"
     description = "batch jobs of a Slurm cluster"
-    honours = frozenset(
-        {
-            "bank",
-            "cwd",
-            "duration_s",
-            "environment",
-            "error",
-            "exclusive",
-            "gpus",
-            "output",
-            "queue",
-        }
-    )
-
+    honours = HONOURED
     knows = ("partition", "account")
 
     def __init__(self, **settings: Data) -> None:
@@ -110,38 +95,22 @@ class Transformer(ElsewhereTransformer):
         cancel_jobs([str(each.handle["id"]) for each in jobs])
 
 
-class StageStep(local.StageStep):
+class StageStep(AwayStageStep):
     """A file on every node of the jobs that come after: small ones travel in their scripts."""
 
     @classmethod
-    def render(cls, step: Step, scene: Scene) -> dict[str, Data]:
-        """How it travels."""
-        found = super().render(step, scene)
-        if not isinstance(step, Stage):
-            return found
-        if step.path and pack_staged(step, scene.run_id) is None:
-            found["parcel"] = parcel_name(step)
-        needs_it = any(isinstance(each, Submit) and each.local for each in scene.graph.steps)
-        return {**found, "here": True} if needs_it else found
+    def render_parcel(cls, step: Stage, scene: Scene) -> dict[str, Data]:
+        """The archive of one that is too large for a script."""
+        return {} if pack_staged(step, scene.run_id) else {"parcel": parcel_name(step)}
 
-    def run(self, stage: Path) -> None:
-        """Pack what is too large for a script."""
-        if self.options.get("here"):
-            super().run(stage)
+    def send(self) -> None:
+        """Pack it into the run's folder."""
         if "parcel" in self.options:
             save_parcel(self.record, self.options["path"], self.options["parcel"])
 
 
-class WorkStep(JobStep):
-    """Work: a job of Slurm, or a process of this machine where it is local and in no group."""
-
-    @classmethod
-    def validate(cls, step: Step, scene: Scene) -> None:
-        """Refuse what could not be carried out where it runs."""
-        if is_here(step):
-            HereStep.validate(step, scene)
-        else:
-            super().validate(step, scene)
+class WorkStep(MaybeHereStep, JobStep):
+    """Work: a job of Slurm, or a process of this machine."""
 
 
 Transformer.register_step(steps.WriterStep)

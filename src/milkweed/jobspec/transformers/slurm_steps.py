@@ -18,9 +18,9 @@ from ..plan import make_source
 from ..progress import State, StepStatus
 from ..steps import Handle, Scene
 from .groups import (
+    check_around,
     check_group,
     check_inside,
-    check_output,
     cwd_of,
     environment_of,
     ids_of,
@@ -171,10 +171,7 @@ class JobStep(SlurmStep):
             return
         check_work(step.work)
         check_cwd(step.work)
-        around = scene.around(step)
-        for group in around:
-            check_inside(step, step.work, group)
-        check_output(step.work, cwd_of(step, around, scene))
+        check_around(step, scene)
 
     @classmethod
     def render(cls, step: Step, scene: Scene) -> dict[str, Data]:
