@@ -128,7 +128,7 @@ def test_a_crash_between_two_replicas(instance: Instance) -> None:
 def test_a_driver_that_is_killed(instance: Instance, tmp_path: Path) -> None:
     """SIGKILL in the middle of a run: the next one goes on where it was, with no job twice."""
     script = tmp_path / "spec.yaml"
-    script.write_text(DOCUMENT.replace("installing on", "installing on; sleep 3; echo"))
+    script.write_text(DOCUMENT.replace('echo "inst', 'sleep 3; echo "inst'))
     is_running = lambda: any(job["state"] == "RUN" for job in instance.jobs())  # noqa: E731
     run = RUNS.carry_on_after_a_kill("flux", script, is_running)
     assert run.progress().exit_code() == 0

@@ -125,7 +125,7 @@ def forget_jobs(lab: Lab) -> None:
 def test_a_driver_that_is_killed(home: Path, lab: Lab) -> None:
     """SIGKILL in the middle of a run: the next one goes on where it was, with no job twice."""
     script = home.parent / "spec.yaml"
-    script.write_text(DOCUMENT.replace("installing on", "installing on; sleep 3; echo"))
+    script.write_text(DOCUMENT.replace('echo "inst', 'sleep 3; echo "inst'))
     is_running = lambda: any(job.state == "RUNNING" for job in lab.jobs())  # noqa: E731
     run = RUNS.carry_on_after_a_kill("slurm", script, is_running)
     assert run.progress().exit_code() == 0
