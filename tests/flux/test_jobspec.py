@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -168,6 +170,29 @@ def test_the_shape_is_kept(instance: Instance) -> None:
         assert job["ncores"] == cores
         if shape.nodes:
             assert job["nnodes"] == shape.nodes
+
+
+@pytest.fixture
+def with_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Instance]:
+    """An instance of one node that is said to have four GPUs."""
+    (tmp_path / "resource.toml").write_text(
+        "[resource]\nnoverify = true\nnorestrict = true\n"
+        f'[[resource.config]]\nhosts = "{socket.gethostname()}"\ncores = "0-1"\ngpus = "0-3"\n'
+    )
+    made = Instance(1, wrap=("env", f"FLUX_CONF_DIR={tmp_path}"))
+    monkeypatch.setenv("FLUX_URI", made.uri)
+    yield made
+    made.stop()
+
+
+def test_gpus(with_gpus: Instance) -> None:
+    """Each task has those of its slot, and nobody else's; work that asks for none has none."""
+    see = "echo gpus $CUDA_VISIBLE_DEVICES"
+    shape = Shape(nodes=1, slots=2, gpus_per_slot=2)
+    _, shown = carry_out(make(shell("a", see, shape=shape, wait=True)))
+    assert sorted(shown) == ["a| 0: gpus 0,1", "a| 1: gpus 2,3"]
+    _, shown = carry_out(make(shell("a", see, wait=True)))
+    assert shown == ["a| gpus -1"]
 
 
 def test_whole_nodes(instance: Instance) -> None:

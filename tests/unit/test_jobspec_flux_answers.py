@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from milkweed.backends.flux import commands
 from milkweed.backends.flux.text import JobRow
 from milkweed.errors import BackendError, SpecError, StateError, UnreachableError
 from milkweed.jobspec import Run, load_runs
@@ -213,8 +214,6 @@ def test_silence_and_oblivion(flux: FakeFlux) -> None:
         Transformer().cancel(made)
     flux.come_back()
     flux.forget(1)
-    from milkweed.backends.flux import commands
-
     commands.queue(flux.uri).wake()
     assert Transformer().status(made).entries["a"].status.state is State.LOST
 
@@ -224,8 +223,6 @@ def test_jobs_are_asked_for_where_they_are(flux: FakeFlux, monkeypatch: pytest.M
     made = run(Quick(), job("a"))
     monkeypatch.setenv("FLUX_URI", "local:///nowhere/else")
     flux.then('[ "$FLUX_URI" = "local://$home/local-0" ] || { echo "broker socket" >&2; exit 1; }')
-    from milkweed.backends.flux import commands
-
     commands.queue(flux.uri).wake()
     assert Transformer().status(made).entries["a"].status.state is State.RUNNING
     Transformer().cancel(made)
@@ -330,6 +327,31 @@ def test_an_archive_that_is_refused(flux: FakeFlux, tmp_path: Path) -> None:
     made = run(Quick(), Stage(id="s", path=str(tmp_path / "big")), job("a", "s"))
     assert states(made) == {"s": "failed", "a": "skipped"}
     assert "could not be put into an archive" in made.progress().entries["s"].status.reason
+
+
+def test_archives_of_a_run_that_nobody_drives(flux: FakeFlux, tmp_path: Path) -> None:
+    """Who sees that all is over takes them away, once."""
+    (tmp_path / "big").write_bytes(os.urandom(600_000))
+    made = run(Quick(), Stage(id="s", path=str(tmp_path / "big")), job("a", "s"))
+    flux.end(1)
+    for _ in range(2):
+        commands.queue(flux.uri).wake()
+        assert Transformer().status(made).over
+    assert [call[1] for call in flux.calls if call[0] == "archive"] == ["create", "remove"]
+
+
+def test_cancelling(flux: FakeFlux) -> None:
+    """All jobs with one word; those that ended meanwhile are fine, a refusal is not."""
+    made = run(Quick(), job("a"), job("b", replicas=2))
+    flux.then(
+        'if [ "$1" = cancel ]; then echo "flux-cancel: ERROR: f1: job is inactive" >&2; exit 1; fi'
+    )
+    ended = Transformer().cancel(made).entries.values()
+    assert {each.status.state for each in ended} == {State.CANCELLED}
+    assert ["cancel", "1", "2", "3"] in flux.calls
+    flux.then('if [ "$1" = cancel ]; then echo "flux-cancel: ERROR: f1: not yours" >&2; exit 1; fi')
+    with pytest.raises(BackendError):
+        Transformer().cancel(run(Quick(), job("a")))
 
 
 # How a job is

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import base64
 import json
 import subprocess
@@ -210,6 +211,8 @@ def test_a_process_inside_a_group(tmp_path: Path) -> None:
     assert done.returncode == 7
     assert sorted(done.stdout.splitlines()) == [frame("g/a", b"err"), frame("g/a", b"out")]
     assert run_inside(tmp_path, "--run", "g/a", "sh", "-c", "kill -9 $$").returncode == 137
+    apart = run_inside(tmp_path, "--run-output", "g/a", "sh", "-c", "echo out; echo err >&2")
+    assert (apart.stdout, apart.stderr) == (frame("g/a", b"out\n"), b"err\n")
 
 
 def test_a_job_inside_a_group(
@@ -232,3 +235,8 @@ def test_a_job_inside_a_group(
     environment = flux.submitted[0]["attributes"]["system"]["environment"]
     assert (environment["COLOUR"], environment["JOBSPEC_REPLICA"]) == ("red", "1")
     assert "FLUX_URI" not in environment
+
+
+def test_what_travels_is_read_by_old_pythons() -> None:
+    """Nodes may have no newer Python than 3.7."""
+    ast.parse(Path(str(flux_inside.__file__)).read_text(), feature_version=(3, 7))

@@ -339,3 +339,19 @@ def test_a_group_prepares_what_is_inside(tmp_path: Path) -> None:
     files = details["jobspec"]["attributes"]["system"]["files"]
     assert f"flux archive create --name={stage['archive']} -- big" in files[".mw/task"]["data"]
     assert details["prints"] == ["g", "g/a"]
+
+
+def test_a_jobspec_that_is_too_large() -> None:
+    """It is refused, with what to do, rather than let Flux's own check end over it."""
+    big = Write(id="w", filename="a", content=b"x" * 9 * 2**20)
+    with pytest.raises(SpecError, match="step 'a': the jobspec has 9,"):
+        plan_of(big, Submit(id="a", needs=(Need("w"),), work=work("true")))
+
+
+def test_errors_of_a_local_step_in_a_group() -> None:
+    """Where they go to a file, only the output is printed under the step's name."""
+    inner = Submit(id="g/a", work=work("true", error="/srv/err"), local=True)
+    files = jobspec_of(Group(id="g", work=work(), steps=(inner,)))["attributes"]["system"]["files"]
+    [item] = json.loads(files[".mw/plan.json"]["data"])["items"]
+    assert item["argv"][:4] == ["python3", ".mw/inside.py", "--run-output", "g/a"]
+    assert item["error"] == "/srv/err"

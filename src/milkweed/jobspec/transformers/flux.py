@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -16,14 +17,14 @@ from ...options import Data
 from .. import steps
 from ..graph import Stage, Step, Submit
 from ..plan import Action, Plan
-from ..progress import StepStatus
+from ..progress import Progress, StepStatus
 from ..runs import Run
 from ..steps import Scene
 from ..tail import Show
 from .flux_check import check_plan
 from .flux_files import archive_name, make_entries
 from .flux_output import Keeper
-from .flux_steps import FluxStep, GroupStep, JobStep, SeveralStep
+from .flux_steps import FluxStep, GroupStep, JobStep, SeveralStep, cancel_jobs, ids_of
 from .here import HONOURED, AwayStageStep, ElsewhereTransformer, HereStep, MaybeHereStep
 
 if TYPE_CHECKING:
@@ -91,9 +92,12 @@ class Transformer(ElsewhereTransformer):
         return found
 
     def end(self, running: Mapping[str, Running]) -> None:
-        """End all jobs."""
+        """End all jobs of an instance with one word."""
+        found: dict[str, list[int]] = {}
         for each in self.end_here(running):
-            each.step.cancel(each.handle)
+            found.setdefault(str(each.handle.get("uri", "")), []).extend(ids_of(each.handle))
+        for uri, job_ids in found.items():
+            cancel_jobs(job_ids, uri)
 
     def let_go(self) -> None:
         """Follow nobody any more."""
@@ -101,16 +105,26 @@ class Transformer(ElsewhereTransformer):
 
     def finish(self, run: Run) -> None:
         """Take the archives out of the instance."""
-        for action in run.plan.actions:
-            for name in archives_of(action):
-                self._remove_archive(name)
+        self._remove_archives(run)
         super().finish(run)
 
-    def _remove_archive(self, name: str) -> None:
-        try:
-            commands.run(["archive", "remove", "--force", f"--name={name}"], uri=self.uri)
-        except BackendError:  # an instance that is gone took it along
+    def status(self, run: Run) -> Progress:
+        """How every step is; who sees that all is over also takes the archives away."""
+        progress = super().status(run)
+        if progress.over and not run.is_driven():
+            self._remove_archives(run)
+        return progress
+
+    def _remove_archives(self, run: Run) -> None:
+        """Take away what was archived for a run, once; an instance that is gone took it along."""
+        names = [name for action in run.plan.actions for name in archives_of(action)]
+        sign = run.folder / "archives-removed"
+        if not names or sign.exists():
             return
+        with contextlib.suppress(BackendError):
+            for name in names:
+                commands.run(["archive", "remove", "--force", f"--name={name}"], uri=self.uri)
+            sign.touch(mode=0o600)
 
     def create_archive(self, name: str, path: str) -> None:
         """Put a file or folder of this machine where all jobs of the instance can get it."""

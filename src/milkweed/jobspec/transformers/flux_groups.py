@@ -125,7 +125,8 @@ def _add_process(step: Submit, made: _Made) -> None:
     for name in ("output", "error"):
         if said := getattr(step.work, name):
             found[name] = os.path.join(cwd, said)
-    found["argv"] = words if step.work.output else ["python3", INSIDE, "--run", step.id, *words]
+    how = "--run-output" if step.work.error else "--run"
+    found["argv"] = words if step.work.output else ["python3", INSIDE, how, step.id, *words]
     if step.work.duration_s is not None:
         found["limit_s"] = step.work.duration_s
     made.items.append(found)

@@ -176,9 +176,9 @@ def _describe(text: bytes) -> bytes:
     return f"flux: {context.get('type')}: {context.get('note', '')}".encode()
 
 
-def _run(label: str, argv: list[str]) -> int:
+def _run(label: str, argv: list[str], errors: int | None) -> int:
     with subprocess.Popen(  # noqa: S603  words of the plan
-        argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        argv, stdout=subprocess.PIPE, stderr=errors
     ) as process:
         for line in process.stdout or ():
             _print(label, [line.rstrip(b"\n")])
@@ -188,7 +188,9 @@ def _run(label: str, argv: list[str]) -> int:
 def main(argv: list[str]) -> int:
     """Run one step; its exit code."""
     if argv[0] == "--run":
-        return _run(argv[1], argv[2:])
+        return _run(argv[1], argv[2:], subprocess.STDOUT)
+    if argv[0] == "--run-output":  # its errors go to a file, which whoever started this has opened
+        return _run(argv[1], argv[2:], None)
     return _follow(argv[0], _submit(argv[1]))
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ...errors import SpecError
 from ...options import Data
 from ..dialects.flux_v1 import make_document
 from ..graph import Auth, Batch, Graph, Group, RunFile, Stage, Step, Submit, Word, Work, Write
@@ -23,6 +25,8 @@ OWN = ".mw"
 TASK = f"{OWN}/task"
 EXIT_NOT_DELIVERED = 78
 """A job's own exit code when what it needs is not where it is: EX_CONFIG of sysexits.h."""
+JOBSPEC_BYTES = 8 * 2**20
+"""What Flux surely takes: what checks jobspecs there ends over those that are much larger."""
 _ARGUMENTS = ("{{tmpdir}}", "{{node.id}}", "{{nnodes}}")
 _FIRST = (
     'mw_files=$(cd -- "$1" && pwd) || exit 1',
@@ -216,6 +220,7 @@ def job_name(graph: Graph, step_id: str) -> str:
 
 def make_details(step: Step, jobspec: Mapping[str, Data], scene: Scene) -> dict[str, Data]:
     """A job as plain data: what Flux gets, and what the rest of milkweed needs to know."""
+    _check_size(jobspec, step.id)
     auths = [each for each in scene.graph.walk() if isinstance(each, Auth)]
     hidden = dict.fromkeys(name for each in auths for name in (each.variable, each.export) if name)
     ids: list[Data] = [*ids_of(step)]
@@ -225,3 +230,12 @@ def make_details(step: Step, jobspec: Mapping[str, Data], scene: Scene) -> dict[
     if any(scene.secrets(each) for each in scene.graph.walk()):
         found["folder"] = folder_of(scene)
     return found
+
+
+def _check_size(jobspec: Mapping[str, Data], step_id: str) -> None:
+    size = len(json.dumps(jobspec))
+    if size > JOBSPEC_BYTES:
+        raise SpecError(
+            f"step {step_id!r}: the jobspec has {size:,} bytes, and Flux takes {JOBSPEC_BYTES:,}",
+            hint="put large files where the nodes see them, or stage them by their path",
+        )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 SETTLE_S = 5.0
 """How long an instance that answers again may take over what was sent to it before."""
 _SLACK_S = 60.0
+_AT_ONCE = 500
 _NOT_FOR_JOBS = ("FLUX_", "MILKWEED_", "JOBSPEC_", "SLURM_", "PMI_", "PMIX_")
 _KEPT = frozenset({"MILKWEED_HOME"})
 
@@ -97,7 +98,7 @@ class FluxStep(steps.StepBase):
         except UnreachableError:
             raise
         except BackendError:
-            commands.cancel([*found.values()], uri=self._place.uri)
+            cancel_jobs([*found.values()], self._place.uri)
             raise
         return self._make_handle(found)
 
@@ -194,9 +195,7 @@ class FluxStep(steps.StepBase):
 
     def cancel(self, handle: Handle) -> None:
         """End the jobs; those that are over stay as they are."""
-        uri = str(handle.get("uri", ""))
-        commands.cancel(ids_of(handle), uri=uri)
-        commands.queue(uri).wake()
+        cancel_jobs(ids_of(handle), str(handle.get("uri", "")))
 
     def find(self) -> Handle | None:
         """The jobs that carry the mark."""
@@ -253,6 +252,22 @@ def ids_of(handle: Handle) -> list[int]:
     """The numbers of the jobs of a step."""
     ids: Any = handle.get("ids", ())
     return [int(each) for each in ids]
+
+
+def cancel_jobs(job_ids: Sequence[int], uri: str) -> None:
+    """End jobs, many with one word; those that have ended, or are not known any more, are fine."""
+    for at in range(0, len(job_ids), _AT_ONCE):
+        words = ["cancel", *map(str, job_ids[at : at + _AT_ONCE])]
+        try:
+            commands.run(words, uri=uri)
+        except UnreachableError:
+            raise
+        except BackendError as error:
+            told = error.seen.splitlines()
+            if not all("inactive" in line or "unknown job" in line for line in told):
+                raise
+        finally:
+            commands.queue(uri).wake()
 
 
 def check_work(work: Work) -> None:
