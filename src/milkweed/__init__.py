@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from .compute import Compute
     from .image import Image
     from .job import (
+        FluxJob,
         JobState,
         JobTrait,
         LocalJob,
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Compute",
+    "FluxJob",
     "Image",
     "JobState",
     "JobTrait",

@@ -36,11 +36,11 @@ PORTS = 64
 """How many ports a host may use, from the first one on."""
 
 
-def check_port(first: object) -> None:
+def check_port(first: object, block: str = "slurm") -> None:
     """Refuse a first port that leaves no room for the others."""
     if isinstance(first, int) and not 1 <= first <= 65536 - PORTS:
         raise SpecError(
-            f"slurm.monarch_port: {first} is not the first of {PORTS} ports",
+            f"{block}.monarch_port: {first} is not the first of {PORTS} ports",
             hint=f"give one from 1 to {65536 - PORTS}",
         )
 
@@ -62,42 +62,74 @@ _SHAPE = {
 MESH_OPTIONS: OptionTable = MappingProxyType(dict(_SHAPE))
 """What a mesh may say for itself, in `slurm: {meshes: {trainers: …}}`."""
 
+_NODE_HOSTS = {
+    "monarch_port": OptionField(
+        "int", "The first of the 64 ports that hosts listen on.", minimum=1, default=22222
+    ),
+    "python_exe": OptionField(
+        "text",
+        "The Python of the hosts; `python` is this very one where a host has it.",
+        default="python",
+    ),
+    "log_dir": OptionField("text", "Where the hosts' logs are kept; else they go with the job."),
+    "start_timeout": OptionField(
+        "duration", "How long to wait for the hosts; the job stays in the queue.", client=True
+    ),
+    "stream_logs": _STREAM_LOGS,
+    "on_interrupt": OptionField(
+        "text",
+        "What Ctrl-C does with a job that waits in the queue.",
+        choices=ON_INTERRUPT,
+        default="ask",
+        client=True,
+    ),
+}
+"""What hosts on nodes of a scheduler have in common."""
+
 SLURM_OPTIONS: OptionTable = MappingProxyType(
     {
         **_SHAPE,
         "meshes": OptionField("data", "The same keys for single meshes, by name."),
         "time_limit": OptionField("text", "As Slurm writes it: 90, 1:30:00, 2-12; or 90m, 12h."),
-        "monarch_port": OptionField(
-            "int", "The first of the 64 ports that hosts listen on.", minimum=1, default=22222
-        ),
-        "python_exe": OptionField(
-            "text",
-            "The Python of the hosts; `python` is this very one where a host has it.",
-            default="python",
-        ),
+        **_NODE_HOSTS,
         "survive_node_failure": OptionField(
             "bool",
             "Keep the other hosts when a node fails; else Slurm ends the job and queues it again.",
             default=True,
         ),
-        "log_dir": OptionField(
-            "text", "Where the hosts' logs are kept; else they go with the job."
-        ),
-        "start_timeout": OptionField(
-            "duration", "How long to wait for the hosts; the job stays in the queue.", client=True
-        ),
-        "stream_logs": _STREAM_LOGS,
         "renew": OptionField(
             "text",
             "Ask for a follow-up job in time: `before time limit`, or how long before it, such as 30m.",
             client=True,
         ),
-        "on_interrupt": OptionField(
+    }
+)
+
+_FLUX_SHAPE = {
+    "queue": OptionField("text", "The queue; else the instance's default one."),
+    "bank": OptionField("text", "The bank to charge."),
+    "properties": OptionField("texts", "Properties that every node must have; ^name for not."),
+    "cpus_per_host": OptionField("int", "Cores of each host.", minimum=1),
+    "gpus_per_host": OptionField("int", "GPUs of each host.", minimum=0),
+    "exclusive": OptionField("bool", "Share nodes with nobody.", default=True),
+}
+FLUX_MESH_OPTIONS: OptionTable = MappingProxyType(dict(_FLUX_SHAPE))
+"""What a mesh may say for itself, in `flux: {meshes: {trainers: …}}`."""
+
+FLUX_OPTIONS: OptionTable = MappingProxyType(
+    {
+        "uri": OptionField(
             "text",
-            "What Ctrl-C does with a job that waits in the queue.",
-            choices=ON_INTERRUPT,
-            default="ask",
-            client=True,
+            "The instance: local://…, ssh://…, or the id of a job that is one; else the one around.",
+        ),
+        **_FLUX_SHAPE,
+        "meshes": OptionField("data", "The same keys for single meshes, by name."),
+        "time_limit": OptionField("text", "Minutes as a number, or 90m, 12h, 2d."),
+        **_NODE_HOSTS,
+        "survive_node_failure": OptionField(
+            "bool",
+            "Keep the other hosts when a node fails that is not the job's first; else Flux ends the job.",
+            default=True,
         ),
     }
 )
@@ -149,6 +181,7 @@ KUBERNETES_OPTIONS: OptionTable = MappingProxyType(
 BUILTIN_OPTIONS: Mapping[str, OptionTable] = MappingProxyType(
     {
         "fake": FAKE_OPTIONS,
+        "flux": FLUX_OPTIONS,
         "local": LOCAL_OPTIONS,
         "process": PROCESS_OPTIONS,
         "kubernetes": KUBERNETES_OPTIONS,

@@ -21,6 +21,7 @@ HEAVY = {"monarch", "pydantic", "ruamel", "cryptography"}
 PUBLIC = {
     "milkweed": [
         "Compute",
+        "FluxJob",
         "Image",
         "JobState",
         "JobTrait",
@@ -34,6 +35,7 @@ PUBLIC = {
     ],
     "milkweed.job": [
         "DEFAULT_JOB_PATH",
+        "FluxJob",
         "JobState",
         "JobTrait",
         "LocalJob",

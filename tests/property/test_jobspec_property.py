@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from milkweed.errors import JobspecError
-from milkweed.jobspec import DIALECTS, parse_jobspec, render_jobspec
+from milkweed.jobspec import DIALECTS, TransformerBase, parse_jobspec, render_jobspec
 from milkweed.jobspec.graph import (
     Auth,
     Batch,
@@ -30,6 +30,7 @@ from milkweed.jobspec.graph import (
 from milkweed.jobspec.order import sort_steps
 from milkweed.jobspec.plan import parse_plan
 from milkweed.jobspec.scripts import script_argv
+from milkweed.jobspec.transformers import flux
 from milkweed.jobspec.transformers.local import Transformer
 from milkweed.jobspec.yaml_text import render_yaml
 
@@ -247,11 +248,13 @@ def test_any_data_is_written_as_yaml(data: dict[str, Any]) -> None:
     assert _data(render_yaml(data)) == data
 
 
-@given(levels() | chains())
-def test_plans_survive_the_disk_and_keep_their_order(steps: tuple[Step, ...]) -> None:
+@given(levels() | chains(), st.sampled_from([Transformer, flux.Transformer]))
+def test_plans_survive_the_disk_and_keep_their_order(
+    steps: tuple[Step, ...], cls: type[TransformerBase]
+) -> None:
     """The plan of any graph that is not refused is read back equal, and each action follows what it needs."""
     try:
-        plan = Transformer().render(Graph(steps=steps))
+        plan = cls().render(Graph(steps=steps))
     except JobspecError:
         return
     assert parse_plan(json.loads(json.dumps(plan.to_json()))) == plan
@@ -259,6 +262,26 @@ def test_plans_survive_the_disk_and_keep_their_order(steps: tuple[Step, ...]) ->
     for action in plan.actions:
         assert {need.id for need in action.needs} <= seen
         seen.add(action.id)
+
+
+@given(works())
+def test_flux_is_asked_for_what_was_said(work: Work) -> None:
+    """Nodes, slots, cores, GPUs, tasks and seconds of any work are those of its jobspec."""
+    plan = flux.Transformer().render(Graph(steps=(Submit(id="a", work=work),)))
+    jobspec: Any = plan.actions[0].details["jobspec"]
+    again = parse_jobspec(
+        json.dumps({**jobspec, "attributes": _without_own(jobspec["attributes"])})
+    )
+    (*_, step) = again.steps
+    assert isinstance(step, Submit)
+    assert step.work.shape == work.shape
+    assert (step.work.duration_s or None) == (work.duration_s or None)
+    assert step.work.cwd == work.cwd
+
+
+def _without_own(attributes: dict[str, Any]) -> dict[str, Any]:
+    """The attributes without files whose names only Flux takes."""
+    return {"system": {key: value for key, value in attributes["system"].items() if key != "files"}}
 
 
 @given(levels())

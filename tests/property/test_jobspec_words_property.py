@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shlex
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from milkweed.errors import JobspecError
 from milkweed.jobspec import DIALECTS, parse_jobspec, render_jobspec
 from milkweed.jobspec.graph import Graph, Group, Need, Step, Submit, Work
+from milkweed.jobspec.transformers import flux
 from milkweed.jobspec.transformers.local import Transformer
 from property.test_jobspec_property import HOSTILE, TEXT, chains, levels
 
@@ -48,6 +51,36 @@ def test_the_plan_has_every_word(steps: tuple[Step, ...]) -> None:
             assert plain == [getattr(word, "name", word) for word in wanted[step_id]]
             seen.add(step_id)
     assert seen == set(wanted)
+
+
+def tasks_of(jobspec: dict[str, Any]) -> Iterator[str]:
+    """The files that become commands, of a job and of those inside it."""
+    for name, entry in jobspec["attributes"]["system"]["files"].items():
+        if name.startswith(".mw/task"):
+            yield entry["data"]
+        elif name.startswith(".mw/job"):
+            yield from tasks_of(json.loads(entry["data"]))
+
+
+@given(levels() | chains())
+def test_flux_gets_every_word(steps: tuple[Step, ...]) -> None:
+    """No word of a command is one that Flux or a shell could read as anything else, alone and in groups."""
+    try:
+        plan = flux.Transformer().render(Graph(steps=steps))
+    except JobspecError:
+        return
+    files: list[str] = []
+    for action in plan.actions:
+        jobspec: Any = action.details.get("jobspec")
+        if jobspec is not None:
+            assert "{{" not in "".join(jobspec["tasks"][0]["command"]).replace(
+                "{{tmpdir}}", ""
+            ).replace("{{node.id}}", "").replace("{{nnodes}}", "")
+            files += tasks_of(jobspec)
+    lines = {text.rpartition("\nexec ")[2].rstrip("\n") for text in files}
+    for words in argvs(steps).values():
+        if all(isinstance(word, str) for word in words):
+            assert " ".join(map(shlex.quote, words)).rstrip("\n") in lines
 
 
 @given(WORDS, st.sampled_from(sorted(DIALECTS)))

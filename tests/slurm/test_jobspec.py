@@ -10,11 +10,18 @@ from pathlib import Path
 
 import pytest
 
+from jobspec_work import (
+    DEPENDENT_STATES,
+    EXAMPLE_WORDS,
+    EXAMPLES,
+    dependent_work,
+    failing_group,
+    mixed_group,
+)
 from milkweed.errors import SpecError
 from milkweed.jobspec import load_jobspec, parse_jobspec
 from milkweed.jobspec.graph import (
     Batch,
-    Group,
     Need,
     RunFile,
     Shape,
@@ -24,8 +31,6 @@ from milkweed.jobspec.graph import (
 from milkweed.jobspec.transformers.slurm import Transformer
 from slurm.jobspec_runs import DOCUMENT, NOISE, carry_out, left_behind, make, printed, shell, states
 from slurm.lab import Lab
-
-EXAMPLES = Path(__file__).parents[2] / "examples" / "jobspec"
 
 
 def test_the_documents_example(home: Path, lab: Lab) -> None:
@@ -40,14 +45,12 @@ def test_the_documents_example(home: Path, lab: Lab) -> None:
     assert not left_behind(lab)
 
 
-@pytest.mark.parametrize("name", ["steps", "tasks", "flux"])
+@pytest.mark.parametrize("name", EXAMPLE_WORDS)
 def test_examples_of_all_dialects(name: str, home: Path, lab: Lab) -> None:
     """The example files run as they are."""
     run, _ = carry_out(load_jobspec(EXAMPLES / f"{name}.yaml"))
-    assert run.progress().exit_code() == 0
-    assert set(states(run).values()) == {"done"}
-    words = {"steps": "hello from", "tasks": "nothing is lost", "flux": "hello from"}
-    assert any(words[name] in line for line in printed(run))
+    assert (run.progress().exit_code(), set(states(run).values())) == (0, {"done"})
+    assert any(EXAMPLE_WORDS[name] in line for line in printed(run))
 
 
 def test_batch_starts_a_script_once(home: Path, lab: Lab) -> None:
@@ -73,20 +76,10 @@ def test_without_waiting(home: Path, lab: Lab) -> None:
 
 def test_dependencies_are_slurms_own(home: Path, lab: Lab) -> None:
     """Everything is in the queue before the first has ended, and nothing waits for what cannot come."""
-    graph = make(
-        shell("bad", "sleep 3; exit 3"),
-        shell("ok", "echo never", Need("bad")),
-        shell("later", "echo never", Need("ok")),
-        shell("notok", "echo repaired", Need("bad", "afternotok")),
-        shell("any", "echo whatever", Need("bad", "afterany")),
-        shell("after", "echo begun", Need("bad", "after")),
-    )
-    run, _ = carry_out(graph, wait=False)
+    run, _ = carry_out(dependent_work(), wait=False)
     assert len(lab.jobs()) >= 5
     assert Transformer().wait(run, 60) == 3
-    assert states(run) == {
-        "bad": "failed", "ok": "skipped", "later": "skipped", "notok": "done", "any": "done", "after": "done"
-    }  # fmt: skip
+    assert states(run) == DEPENDENT_STATES
     assert sorted(printed(run)) == ["after| begun", "any| whatever", "notok| repaired"]
 
 
@@ -103,31 +96,7 @@ def test_the_exit_code_is_the_works(script: str, code: int, home: Path, lab: Lab
 
 def test_groups(home: Path, lab: Lab) -> None:
     """One allocation with steps in their order: groups in it, local steps, replicas."""
-    inner = Group(
-        id="g/in",
-        needs=(Need("g/first"),),
-        work=Work(argv=(), shape=Shape(slots=2)),
-        steps=(shell("g/in/r", "echo replica $JOBSPEC_REPLICA", replicas=2),),
-    )
-    group = Group(
-        id="g",
-        work=Work(
-            argv=(), shape=Shape(nodes=2, slots=2, cores_per_slot=2), environment={"X": "outer"}
-        ),
-        steps=(
-            shell("g/first", "echo first $X; hostname"),
-            inner,
-            shell(
-                "g/here",
-                "echo local on $(hostname) of $SLURM_JOB_NUM_NODES",
-                Need("g/in"),
-                local=True,
-            ),
-            shell(
-                "g/all", "echo all", Need("g/here"), shape=Shape(nodes=2, slots=2, cores_per_slot=2)
-            ),
-        ),
-    )
+    group = mixed_group("echo local on $(hostname) of $SLURM_JOB_NUM_NODES")
     run, _ = carry_out(make(group, shell("end", "echo end", Need("g"))))
     assert set(states(run).values()) == {"done"}
     lines = printed(run)
@@ -141,16 +110,7 @@ def test_groups(home: Path, lab: Lab) -> None:
 
 def test_a_groups_exit_code(home: Path, lab: Lab) -> None:
     """It is that of the first step that failed; what needed it is left out, the rest runs."""
-    group = Group(
-        id="g",
-        work=Work(argv=(), shape=Shape(slots=2)),
-        steps=(
-            shell("g/bad", "exit 9"),
-            shell("g/never", "echo never", Need("g/bad")),
-            shell("g/else", "echo else", Need("g/bad", "afternotok")),
-            shell("g/long", "sleep 60", duration_s=1.5),
-        ),
-    )
+    group = failing_group()
     run, _ = carry_out(make(group, shell("after", "echo after", Need("g"))))
     assert run.progress().exit_code() == 9
     assert states(run) == {"g": "failed", "after": "skipped"}

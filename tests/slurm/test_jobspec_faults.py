@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import signal
-import subprocess
-import sys
-import textwrap
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -21,6 +16,7 @@ from milkweed.jobspec.transformers.slurm import Transformer
 from programs import wait_until
 from slurm.jobspec_runs import (
     DOCUMENT,
+    RUNS,
     carry_out,
     left_behind,
     make,
@@ -74,7 +70,7 @@ def test_a_submission_without_an_answer(home: Path, lab: Lab) -> None:
     transformer.check_cluster(plan)
     lab.stop_controller()
     with pytest.raises(UnreachableError):
-        transformer_run(transformer, plan)
+        carry_out_plan(transformer, plan, wait=False)
     lab.start_controller()
     run = the_run()
     assert run.progress().entries["a"].intended
@@ -82,9 +78,23 @@ def test_a_submission_without_an_answer(home: Path, lab: Lab) -> None:
     assert printed(run) == ["a| once"]
 
 
-def transformer_run(transformer: Transformer, plan: Any) -> None:
-    """Carry out a plan that was checked already."""
-    carry_out_plan(transformer, plan, wait=True)
+def test_whoever_waits_waits_for_the_controller(home: Path, lab: Lab) -> None:
+    """It is away in the middle of a submission: that is told, and the job is submitted once it is back."""
+    shown: list[str] = []
+
+    def show(_label: str, line: str) -> None:
+        shown.append(line)
+        if "waiting for an answer" in line:
+            lab.start_controller()
+
+    transformer = Transformer()
+    plan = transformer.render(make(shell("a", "echo once", wait=True)))
+    transformer.check_cluster(plan)
+    lab.stop_controller()
+    run = carry_out_plan(transformer, plan, wait=True, show=show)
+    assert run.progress().exit_code() == 0
+    assert printed(run) == ["a| once"]
+    assert len([line for line in shown if "waiting for an answer" in line]) == 1
 
 
 @pytest.mark.parametrize("when", ["queued", "forgotten"])
@@ -115,18 +125,9 @@ def forget_jobs(lab: Lab) -> None:
 def test_a_driver_that_is_killed(home: Path, lab: Lab) -> None:
     """SIGKILL in the middle of a run: the next one goes on where it was, with no job twice."""
     script = home.parent / "spec.yaml"
-    script.write_text(DOCUMENT.replace("installing on", "installing on; sleep 3; echo"))
-    program = textwrap.dedent(f"""
-        from milkweed.jobspec import load_jobspec, load_transformer
-        t = load_transformer("slurm")
-        t.run(t.render(load_jobspec({str(script)!r})), wait=True)
-    """)
-    process = subprocess.Popen([sys.executable, "-c", program])
-    wait_until(lambda: any(job.state == "RUNNING" for job in lab.jobs()), 30)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    run = the_run()
-    Transformer().carry_on(run, wait=True)
+    script.write_text(DOCUMENT.replace('echo "inst', 'sleep 3; echo "inst'))
+    is_running = lambda: any(job.state == "RUNNING" for job in lab.jobs())  # noqa: E731
+    run = RUNS.carry_on_after_a_kill("slurm", script, is_running)
     assert run.progress().exit_code() == 0
     lines = printed(run)
     assert len([line for line in lines if "installing" in line]) == 2

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from jobspec_work import AUTH, SECRET, Shown, check_secret, odd_folder
 from milkweed.jobspec import parse_jobspec
 from milkweed.jobspec.graph import (
     Group,
@@ -18,7 +18,7 @@ from milkweed.jobspec.graph import (
     Write,
 )
 from milkweed.jobspec.transformers.slurm import Transformer
-from slurm.jobspec_runs import HOSTILE, Shown, carry_out, left_behind, make, printed, shell, submit
+from slurm.jobspec_runs import HOSTILE, NOISE, carry_out, left_behind, make, printed, shell, submit
 from slurm.lab import Lab
 
 if TYPE_CHECKING:
@@ -47,26 +47,9 @@ def test_hostile_words_arrive_unchanged(home: Path, lab: Lab, tmp_path: Path) ->
 
 def test_staged_folders_with_hostile_names(home: Path, lab: Lab, tmp_path: Path) -> None:
     """Every node of the job has the files, whatever their names and bytes."""
-    staged = tmp_path / "it's $(odd)\nname"
-    (staged / "inner").mkdir(parents=True)
-    (staged / "inner" / "b; rm -rf *").write_bytes(bytes(range(256)))
-    (staged / "link").symlink_to("inner")
-    (staged / "run").write_text("#!/bin/sh\necho ran\n")
-    (staged / "run").chmod(0o755)
-    show = (
-        "import glob, hashlib, os; d = glob.glob('it*')[0]; "
-        "print(ascii(d), hashlib.md5(open(d + '/link/b; rm -rf *', 'rb').read()).hexdigest(),"
-        " os.access(d + '/run', os.X_OK))"
-    )
-    stage = Stage(id="s", path=str(staged))
-    job = submit(
-        "a", "python3", "-c", show, needs=(Need("s"),), wait=True, shape=Shape(nodes=3, slots=3)
-    )
-    _, shown = carry_out(make(stage, job))
-    assert len(shown) == 3
-    for line in shown:
-        assert line.endswith("e2c865db4162bed963bfaa9ef6ac18f0 True"), line
-        assert ascii(staged.name) in line
+    graph, ending = odd_folder(tmp_path, 3)
+    _, shown = carry_out(graph)
+    assert [line.endswith(ending) for line in shown] == [True] * 3, shown
 
 
 def big_file(folder: Path) -> Path:
@@ -85,32 +68,15 @@ def test_large_files_reach_every_node(home: Path, lab: Lab, tmp_path: Path) -> N
     assert not left_behind(lab)
 
 
-SECRET = "hunter2-very-secret"
-AUTH = """
-version: 1
-resources: {pair: {type: node, count: 2, with: [{type: core, count: 1}]}}
-tasks:
-- name: a
-  resources: pair
-  steps:
-  - {name: auth, secret: token, variable: MY_TOKEN, export: TOKEN}
-  command: [sh, -c, 'printf %s "$TOKEN" | sha256sum; stat -c %a "$JOBSPEC_SECRETS/token"; env | grep -c MY_TOKEN=; sleep 2']
-  attributes: {watch: true}
-"""
-
-
 def test_secrets(home: Path, lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     """Work has them on every node; Slurm, its lists and anybody's look at processes do not."""
     monkeypatch.setenv("MY_TOKEN", SECRET)
     transformer = Transformer()
-    shown = Shown()
+    shown = Shown(NOISE)
     plan = transformer.render(parse_jobspec(AUTH))
     assert SECRET not in plan.render()
     run = transformer.run(plan, wait=False, show=shown)
-    wanted = hashlib.sha256(SECRET.encode()).hexdigest()
-    assert len([line for line in shown if wanted in line]) == 2
-    assert sorted(line for line in shown if line.endswith("600")) == ["a| 0: 600", "a| 1: 600"]
-    assert len([line for line in shown if line.endswith(": 0")]) == 2
+    check_secret(shown)
     job = run.progress().entries["a"].handle
     assert job is not None
     spied = lab.run("scontrol", "show", "job", "-dd", str(job["id"])).stdout

@@ -18,6 +18,7 @@ from milkweed.operator.loop import Operator
 from milkweed.operator.policy import parse_policy
 from milkweed.operator.provision import Provisioner
 from milkweed.testing import FakeClock
+from unit.flux_fake import FakeFlux, forget_flux
 from unit.kube_fake import FakeApi, make_tls
 from unit.kubernetes_jobs import Space
 from unit.operator_asked import RULE
@@ -37,6 +38,18 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: FakeClock) -> 
     commands.cluster_name.cache_clear()
     yield made
     commands.cluster_name.cache_clear()
+
+
+@pytest.fixture
+def flux(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeFlux]:
+    """An instance of four nodes and no jobs; nothing that was read before is remembered."""
+    made = FakeFlux(tmp_path / "flux")
+    monkeypatch.setenv("PATH", f"{made.bin}:/usr/bin:/bin")
+    monkeypatch.setenv("FLUX_URI", "local:///tmp/here/local-0")
+    monkeypatch.delenv("FLUX_PROXY_REMOTE", raising=False)
+    forget_flux()
+    yield made
+    forget_flux()
 
 
 @pytest.fixture

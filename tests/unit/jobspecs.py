@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 
 from milkweed.errors import JobspecError
-from milkweed.jobspec import TransformerBase, parse_jobspec, steps
+from milkweed.jobspec import Run, TransformerBase, parse_jobspec, steps
 from milkweed.jobspec.driver import Running, Wake
 from milkweed.jobspec.graph import Graph, Need, Step, Submit, Word, Work
 from milkweed.jobspec.progress import State, StepStatus
@@ -71,6 +72,14 @@ def job(name: str, *needs: str | Need, argv: tuple[Word, ...] = ("true",), **mor
 def graph(*found: Step) -> Graph:
     """A graph of these steps."""
     return Graph(steps=found)
+
+
+def forget_record(made: Run) -> None:
+    """The program ended between asking and writing down."""
+    lines = made.journal.path.read_text().splitlines(keepends=True)
+    made.journal.path.write_text(
+        "".join(each for each in lines if json.loads(each)["event"] == "intent")
+    )
 
 
 class World:

@@ -16,6 +16,13 @@ from milkweed.worker import tls, wire
 
 NAMES = ["localhost", "127.0.0.1", "127.0.0.2", "127.0.0.3"]
 WAIT_S = 10.0
+WAITER = """
+import json, pathlib, sys
+from milkweed.errors import AccessError
+from milkweed.worker import enrol
+invitation, index, run = json.loads(sys.argv[1]), int(sys.argv[2]), pathlib.Path(sys.argv[3])
+print(json.dumps(enrol.wait_for_start(invitation, index, run)))
+"""
 
 
 def host(label: str, state: str = "ready", **more: Any) -> dict[str, Any]:
@@ -47,6 +54,11 @@ def move_runs(program: str, folder: Path) -> str:
     moved = program.replace("/" + "tmp/milkweed-", f"{folder}/milkweed-")
     assert moved != program
     return moved
+
+
+def is_listening(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX) as made:
+        return made.connect_ex(str(path)) == 0
 
 
 class FakeKeeper:

@@ -16,6 +16,7 @@ from typer.testing import CliRunner, Result
 from milkweed.backends.fake import FakeScheduler
 from milkweed.cli import checks
 from milkweed.cli.app import app
+from unit.flux_fake import FakeFlux, forget_flux
 
 pytestmark = pytest.mark.usefixtures("folder")
 
@@ -180,3 +181,24 @@ def test_stale_jobs_are_warnings(world: FakeScheduler) -> None:
     assert (second.level, second.do) == ("warn", f"`milkweed kill {lost[:8]}` ends it")
     assert milkweed("doctor").exit_code == 0
     assert len(world.alive) == 2
+
+
+def test_a_flux_instance_is_looked_at(flux: FakeFlux) -> None:
+    """Its version and how many nodes it has; without one that answers it is only noted."""
+    [check] = checks.check_flux()
+    assert (check.level, check.seen) == ("ok", "0.88, 4 nodes")
+    forget_flux()
+    flux.be_away()
+    [check] = checks.check_flux()
+    assert check.level == "note"
+    assert "no instance answers here" in check.seen
+    flux.answer("version", "commands: 0.11.0\n")
+    forget_flux()
+    [check] = checks.check_flux()
+    assert (check.level, check.seen) == (
+        "warn",
+        "this is Flux 0.11, and milkweed needs 0.51 or newer",
+    )
+    (flux.bin / "flux").unlink()
+    [check] = checks.check_flux()
+    assert check.level == "note"

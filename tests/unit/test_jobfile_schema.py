@@ -141,7 +141,7 @@ def test_defaults_and_choices_are_told() -> None:
     """An editor offers the choices of a key and shows its default."""
     transport = SCHEMA["properties"]["process"]["properties"]["transport"]
     assert (transport["enum"], transport["default"]) == (["ipc", "tls"], "ipc")
-    known = ["fake", "kubernetes", "local", "process", "slurm"]
+    known = ["fake", "flux", "kubernetes", "local", "process", "slurm"]
     assert SCHEMA["properties"]["on"]["enum"] == known
     assert SCHEMA["properties"]["lifetime"]["properties"]["idle_timeout"]["default"] == 3600.0
 

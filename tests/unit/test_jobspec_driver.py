@@ -153,7 +153,7 @@ def test_a_submission_that_nobody_answered_stays_an_intent() -> None:
     talker.world.fail["a"] = UnreachableError("no answer")
     plan = talker.render(graph(job("a")))
     with pytest.raises(UnreachableError):
-        talker.run(plan, wait=True)
+        talker.run(plan, wait=False)
     (run,) = load_runs()
     entry = run.progress().entries["a"]
     assert (entry.intended, entry.handle, entry.status.state) == (True, None, State.WAITING)

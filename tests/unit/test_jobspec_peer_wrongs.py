@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from milkweed.cli.commands.jobspec import app
 from milkweed.errors import JobspecError
 from milkweed.jobspec import load_runs, load_transformer, parse_jobspec
 from milkweed.jobspec.graph import Graph, Group, Submit
+from milkweed.jobspec.transformers.flux_check import read_counts
 from unit.jobspecs import FLUX, STEPS, TASKS, graph, job, wrong
 from unit.sites import PLUGIN, use_site
 
@@ -267,9 +269,11 @@ def test_no_flux_on_path(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without Flux the default transformer says so, and nothing seems to have run."""
     done = flux_with(folder, monkeypatch, "")
     assert done.exit_code not in (0, None)
-    assert "flux" in done.stderr
+    assert "there is no flux here" in done.stderr
     assert "do: " in done.stderr
+    assert "-t local" in done.stderr
     assert "Traceback" not in done.stderr
+    assert load_runs() == []
 
 
 def test_no_flux_instance(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -278,7 +282,76 @@ def test_no_flux_instance(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None
     done = flux_with(folder, monkeypatch, refusal)
     assert done.exit_code not in (0, None)
     assert "flux" in done.stderr.lower()
+    assert "-t local" in done.stderr
     assert "Traceback" not in done.stderr
+    assert load_runs() == []
+
+
+def flux_job(text: str, name: str) -> Any:
+    """What Flux is given for a step."""
+    actions = {
+        each.id: each for each in load_transformer("flux").render(parse_jobspec(text)).actions
+    }
+    return actions[name].details["jobspec"]
+
+
+def flux_task(jobspec: Any) -> str:
+    """The command that a job starts."""
+    return jobspec["attributes"]["system"]["files"][".mw/task"]["data"].rpartition("\nexec ")[2]
+
+
+def test_flux_is_asked_for_the_right_shape() -> None:
+    """`core: 4` is one task with 4 cores; `node 2, core 4, gpu 2` is 2 tasks and 4 GPUs in all."""
+    head = "version: 1\nresources: {r: {type: node, count: %d, with: [%s]}}\ntasks: [{name: t, resources: r, command: [x]}]\n"
+    one = flux_job(head % (1, "{type: core, count: 4}"), "t")
+    assert read_counts(one["resources"]) == {"node": 1, "slot": 1, "core": 4}
+    assert one["tasks"][0]["count"] == {"per_slot": 1}
+    two = flux_job(head % (2, "{type: core, count: 4}, {type: gpu, count: 2}"), "t")
+    assert read_counts(two["resources"]) == {"node": 2, "slot": 1, "core": 4, "gpu": 2}
+    assert two["tasks"][0]["count"] == {"per_slot": 1}
+
+
+def test_flux_gets_seconds() -> None:
+    """Five minutes are 300 seconds, and five seconds are five."""
+    task = "tasks: [{name: t, resources: r, command: [x], attributes: {duration: 5m}}]\n"
+    assert flux_job(HEAD + task, "t")["attributes"]["system"]["duration"] == 300
+    assert flux_job(FLUX, "job")["attributes"]["system"]["duration"] == 5
+
+
+def test_flux_gets_words_not_text() -> None:
+    """In a group, too, each word is one word, and no part of a command runs outside the job."""
+    words = ["echo", "a b", "; touch owned", "$(id)", "'", "", "&&", "{{id}}"]
+    task = f"{{name: t, command: {json.dumps(words)}}}"
+    text = f"{HEAD}groups: [{{name: g, resources: r, tasks: [{task}]}}]\n"
+    files = flux_job(text, "g")["attributes"]["system"]["files"]
+    inner = json.loads(files[".mw/job-0.json"]["data"])
+    assert flux_task(inner) == " ".join(map(shlex.quote, words)) + "\n"
+    assert not [
+        word
+        for word in inner["tasks"][0]["command"]
+        if "owned" in word or "id}}" in word.replace("node.id", "")
+    ]
+
+
+def test_flux_keeps_nested_groups_and_dependencies() -> None:
+    """A group in a group is an instance in an instance, with what it depends on."""
+    inner = "{name: i, resources: r, depends_on: [t], tasks: [{name: u, command: [x]}]}"
+    tasks = "[{name: t, command: [x]}]"
+    text = f"{HEAD}groups: [{{name: o, resources: r, groups: [{inner}], tasks: {tasks}}}]\n"
+    files = flux_job(text, "o")["attributes"]["system"]["files"]
+    items = {each["id"]: each for each in json.loads(files[".mw/plan.json"]["data"])["items"]}
+    assert items["o/i"]["needs"] == [["o/t", "afterok"]]
+    nested = json.loads(files[items["o/i"]["argv"][-1]]["data"])
+    assert nested["tasks"][0]["command"][:2] == ["flux", "broker"]
+    assert ".mw/plan.json" in nested["attributes"]["system"]["files"]
+
+
+def test_flux_gets_scripts_inside_the_job() -> None:
+    """No file of the submitting machine is named: what is written travels in the jobspec."""
+    jobspec = flux_job(STEPS, "submit-install.sh")
+    entry = jobspec["attributes"]["system"]["files"]["install.sh"]
+    assert entry["data"] == "#!/bin/bash\necho install\n"
+    assert "/tmp" not in json.dumps(jobspec["tasks"])  # noqa: S108  what must not be there
 
 
 def test_a_clean_environment_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -12,11 +11,12 @@ from milkweed.errors import (
     BackendError,
     UnreachableError,
 )
-from milkweed.jobspec import Run, load_runs
+from milkweed.jobspec import load_runs
 from milkweed.jobspec.progress import State
 from milkweed.jobspec.transformers.slurm import Transformer
 from milkweed.testing import FakeClock
 from unit.jobspec_slurm_runs import TIMED_OUT, Quick, job, mark_of, number_jobs, run
+from unit.jobspecs import forget_record
 from unit.slurm_fake import FakeSlurm, line, shown
 
 
@@ -60,14 +60,6 @@ def test_what_comes_late_is_found(cluster: FakeSlurm, quick: Transformer) -> Non
     handle = made.progress().entries["a"].handle
     assert handle is not None
     assert handle["id"] == "41"
-
-
-def forget_record(made: Run) -> None:
-    """The program ended between asking and writing down."""
-    lines = made.journal.path.read_text().splitlines(keepends=True)
-    made.journal.path.write_text(
-        "".join(each for each in lines if json.loads(each)["event"] == "intent")
-    )
 
 
 @pytest.mark.parametrize("state", ["PENDING", "RUNNING", "COMPLETED"])

@@ -13,18 +13,18 @@ import pytest
 from milkweed.jobspec.graph import (
     Auth,
     Batch,
-    Group,
     Need,
     RunFile,
-    Shape,
     Stage,
     Step,
     Submit,
 )
 from milkweed.jobspec.runs import runs_folder
-from milkweed.jobspec.transformers import slurm_controller
+from milkweed.jobspec.transformers import group_controller
 from milkweed.jobspec.transformers.slurm_files import make_end, pack
-from milkweed.jobspec.transformers.slurm_script import EXIT_NOT_DELIVERED, Task, render_task
+from milkweed.jobspec.transformers.slurm_script import EXIT_NOT_DELIVERED, render_task
+from milkweed.jobspec.transformers.task_file import Task
+from unit.jobspec_cases import CASES, check_golden
 from unit.jobspec_slurm_scripts import (
     RUN_ID,
     WRITTEN,
@@ -38,43 +38,6 @@ from unit.jobspec_slurm_scripts import (
 from unit.slurm_script_runs import AWAY_ONCE, JOB_ID, Node
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "jobspec-slurm"
-CASES: dict[str, tuple[Step, ...]] = {
-    "submit": (
-        write(),
-        Submit(
-            id="job",
-            needs=WRITTEN,
-            work=work(
-                "/bin/sh", RunFile("run.sh"), "it's", "$(odd)",
-                shape=Shape(nodes=2, slots=2, cores_per_slot=4, gpus_per_slot=2),
-                environment={"A": "b c", "GONE": None}, duration_s=90, queue="big", bank="me",
-            ),
-        ),
-    ),
-    "batch": (
-        write(),
-        Batch(id="job", filename="run.sh", needs=WRITTEN, work=work("/bin/sh", RunFile("run.sh"), cwd="/srv")),
-    ),
-    "replicas": (Submit(id="job", work=work("true", cwd="/srv", output="o ut", error="err"), replicas=3),),
-    "secret": (
-        Auth(id="auth", secret="token", variable="MY_TOKEN", export="TOKEN"),
-        Submit(id="job", needs=(Need("auth"),), work=work("true", cwd="/srv", shape=Shape(exclusive=True))),
-    ),
-    "group": (
-        Group(
-            id="g",
-            work=work(shape=Shape(slots=4), environment={"X": "1"}, duration_s=600, cwd="/srv"),
-            steps=(
-                Submit(id="g/a", work=work("echo", "a b"), replicas=2),
-                Group(
-                    id="g/in", needs=(Need("g/a"),), work=work(shape=Shape(slots=2), duration_s=30),
-                    steps=(Submit(id="g/in/b", work=work("true", shape=Shape(slots=2))),),
-                ),
-                Submit(id="g/c", needs=(Need("g/in", "afterany"),), work=work("true"), local=True),
-            ),
-        ),
-    ),
-}  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
@@ -91,23 +54,14 @@ def node(tmp_path: Path) -> Node:
     return Node(tmp_path / "node")
 
 
-def check_golden(name: str, text: str) -> None:
-    """Compare with what is recorded; `MILKWEED_GOLDEN=write` records."""
-    path = GOLDEN / name
-    if os.environ.get("MILKWEED_GOLDEN") == "write":
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, "utf-8")
-    assert text == path.read_text("utf-8")
-
-
 @pytest.mark.parametrize("name", CASES)
 def test_what_is_submitted_is_recorded(name: str, home: Path) -> None:
     """Command line and script, each line as it is expected."""
     details = job_of(*CASES[name])
-    source = (Path(slurm_controller.__file__)).read_text()
+    source = (Path(group_controller.__file__)).read_text()
     steady = details["script"].replace(str(home), "<home>").replace(source, "<controller>\n")
-    check_golden(f"{name}.sh", steady.replace(make_end(source), "<end>"))
-    check_golden(f"{name}.args", "\n".join(details["command"]) + "\n")
+    check_golden(GOLDEN / f"{name}.sh", steady.replace(make_end(source), "<end>"))
+    check_golden(GOLDEN / f"{name}.args", "\n".join(details["command"]) + "\n")
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -10,8 +10,8 @@ from hypothesis import given, strategies as st
 from milkweed.errors import SpecError
 from milkweed.jobspec import parse_jobspec
 from milkweed.jobspec.graph import Group, Shape, Submit, Work
+from milkweed.jobspec.transformers.groups import check_inside
 from milkweed.jobspec.transformers.slurm_shape import (
-    check_inside,
     check_work,
     describe_rounding,
     job_name,

@@ -293,6 +293,11 @@ def test_builtin_tables() -> None:
     """The backends that come with milkweed declare exactly these keys."""
     assert {name: sorted(table) for name, table in BUILTIN_OPTIONS.items()} == {
         "fake": [],
+        "flux": [
+            *("bank", "cpus_per_host", "exclusive", "gpus_per_host", "log_dir", "meshes"),
+            *("monarch_port", "on_interrupt", "properties", "python_exe", "queue"),
+            *("start_timeout", "stream_logs", "survive_node_failure", "time_limit", "uri"),
+        ],
         "kubernetes": [
             *("context", "image", "images", "kubeconfig", "meshes", "namespace", "on_interrupt"),
             *("port", "provision", "reach", "start_timeout", "stream_logs", "sync_dirs"),

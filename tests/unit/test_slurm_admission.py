@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -17,30 +16,19 @@ from typing import Any
 import pytest
 from cryptography import x509
 
+from milkweed.backends import launch
 from milkweed.backends.credentials import ensure_authority, ensure_client
-from milkweed.backends.slurm import admission, script
+from milkweed.backends.launch import render_bridge
+from milkweed.backends.slurm import admission
 from milkweed.backends.slurm.admission import GRACE_S, admit, is_silent
 from milkweed.backends.slurm.places import Place, make_places
-from milkweed.backends.slurm.script import render_bridge, render_visit
+from milkweed.backends.slurm.script import render_visit
 from milkweed.errors import AccessError
 from milkweed.worker import enrol
-from unit.keepers import WAIT_S, FakeKeeper, free_ports, move_runs
+from unit.keepers import WAIT_S, WAITER, FakeKeeper, free_ports, is_listening, move_runs
 from unit.slurm_fake import APPLY_ID, START_S, FakeSlurm, part, row
 
 SHARE = f"{APPLY_ID.replace('-', '')[:16]}.0.0"
-
-WAITER = """
-import json, pathlib, sys
-from milkweed.errors import AccessError
-from milkweed.worker import enrol
-invitation, index, run = json.loads(sys.argv[1]), int(sys.argv[2]), pathlib.Path(sys.argv[3])
-print(json.dumps(enrol.wait_for_start(invitation, index, run)))
-"""
-
-
-def is_listening(path: Path) -> bool:
-    with socket.socket(socket.AF_UNIX) as made:
-        return made.connect_ex(str(path)) == 0
 
 
 # Whom to visit
@@ -104,7 +92,7 @@ class World:
         self.slurm = slurm
         self.waiting: list[subprocess.Popen[str]] = []
         bridge = move_runs(enrol.BRIDGE, root)
-        patch.setattr(script, "BRIDGE", bridge)
+        patch.setattr(launch, "BRIDGE", bridge)
         self.answer_with('SLURM_PROCID=0 exec "$@"')
 
     def answer_with(self, tasks: str) -> None:

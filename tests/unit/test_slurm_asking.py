@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from milkweed import registry
-from milkweed.backends.slurm.asking import SETTLE_S
+from milkweed.backends.noted import SETTLE_S
 from milkweed.backends.slurm.backend import SlurmBackend
 from milkweed.errors import BackendError, UnreachableError
 from milkweed.job import lifecycle

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from milkweed.backends.programs import SLOWEST_S
 from milkweed.backends.slurm import commands
 from milkweed.backends.slurm.commands import Queue, check_version, load_nodes, run
 from milkweed.errors import BackendError, UnreachableError
@@ -255,7 +256,7 @@ def test_the_longer_nothing_happens_the_seldomer_it_is_asked(
             asked.append(clock.now_s - 1000.0)
     gaps = [later - sooner for sooner, later in itertools.pairwise(asked)]
     assert asked[0] < 0.2
-    assert all(gap <= commands.SLOWEST_S + 0.2 for gap in gaps)
+    assert all(gap <= SLOWEST_S + 0.2 for gap in gaps)
     assert gaps[-1] > 9.0
     assert len(asked) < 100
 
@@ -322,7 +323,7 @@ def test_silence_is_shared_and_paced_too(slurm: FakeSlurm, clock: FakeClock) -> 
         with pytest.raises(UnreachableError):
             queue.rows()
     assert queue.queries == 2
-    clock.advance(commands.SLOWEST_S)
+    clock.advance(SLOWEST_S)
     slurm.jobs(line(7))
     slurm.answer("squeue", line(7))
     assert ids(queue) == [7]

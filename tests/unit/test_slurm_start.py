@@ -14,17 +14,16 @@ import pytest
 from cryptography import x509
 
 from milkweed import pki
+from milkweed.backends import parts as module
 from milkweed.backends.base import Request
 from milkweed.backends.credentials import ensure_authority, ensure_client
-from milkweed.backends.slurm import start as module
+from milkweed.backends.parts import NAMES_PER_CERTIFICATE, save_part_data
 from milkweed.backends.slurm.nodes import NodeRow
 from milkweed.backends.slurm.shape import Part, Shape, make_parts
 from milkweed.backends.slurm.start import (
-    NAMES_PER_CERTIFICATE,
     load_parts,
     make_start,
     save_part,
-    save_part_data,
 )
 from milkweed.bell import Bell
 from milkweed.errors import AccessError

@@ -111,7 +111,7 @@ def test_any_comment_can_be_looked_at(comment: str) -> None:
 )
 def test_marks_that_could_not_be_read_back_are_not_written(mark: Mark) -> None:
     """A mark that nobody would find again would leak a job."""
-    with pytest.raises(ValueError, match="cannot be written as a comment"):
+    with pytest.raises(ValueError, match="cannot be written as a mark"):
         render_mark(mark)
 
 

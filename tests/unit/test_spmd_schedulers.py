@@ -72,7 +72,9 @@ def test_a_scheduler_that_is_not_there_is_refused(scheduler: Any) -> None:
         choose(scheduler)
     error = caught.value
     assert error.what == f"scheduler: there is none called {scheduler!r}"
-    assert error.hint.startswith("known: fake, kubernetes, local, local_cwd, process, slurm\n")
+    assert error.hint.startswith(
+        "known: fake, flux, kubernetes, local, local_cwd, process, slurm\n"
+    )
     assert "entry points of the group milkweed.backends" in error.hint
 
 

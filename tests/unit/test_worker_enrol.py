@@ -321,7 +321,7 @@ def test_the_bridge_brings_requests_and_certificates(short: Path, ours: Path) ->
     runs = short / f"milkweed-{uid}"
     runs.mkdir(mode=0o700)
     with contextlib.closing(Waiting(runs / "abc.0.0.1")) as made, bridge(short, uid) as step:
-        step.say({"share": "abc.0.0", "index_env": "SLURM_PROCID"})
+        step.say({"share": "abc.0.0.*", "index_env": "SLURM_PROCID"})
         request = step.hear()
         assert request is not None
         assert (request["index"], request["csr"]) == ("1", made.request)
@@ -334,7 +334,7 @@ def test_the_bridge_brings_requests_and_certificates(short: Path, ours: Path) ->
 def test_where_no_keeper_is_the_bridge_says_nothing(short: Path) -> None:
     """Its step on that machine just ends."""
     with bridge(short, os.getuid()) as step:
-        step.say({"share": "abc.0.0", "index_env": "SLURM_PROCID"})
+        step.say({"share": "abc.0.0.*", "index_env": "SLURM_PROCID"})
         assert step.hear() is None
 
 
@@ -347,5 +347,5 @@ def test_a_folder_of_somebody_else_is_not_asked(short: Path) -> None:
     runs = short / f"milkweed-{victim}"
     runs.mkdir(mode=0o755)
     with contextlib.closing(Waiting(runs / "abc.0.0.1")), bridge(short, victim) as step:
-        step.say({"share": "abc.0.0", "index_env": "SLURM_PROCID"})
+        step.say({"share": "abc.0.0.*", "index_env": "SLURM_PROCID"})
         assert step.hear() is None

@@ -19,6 +19,7 @@ GROUP = "milkweed.backends"
 # metadata of every installed package; a test compares the two.
 BUILT_IN: Mapping[str, str] = {
     "fake": "milkweed.backends.fake:FakeBackend",
+    "flux": "milkweed.backends.flux.backend:FluxBackend",
     "kubernetes": "milkweed.backends.kubernetes.backend:KubernetesBackend",
     "local": "milkweed.backends.local:LocalBackend",
     "process": "milkweed.backends.process:ProcessBackend",

@@ -179,6 +179,27 @@ def check_slurm() -> Iterator[Check]:
     yield Check(level="ok", name="slurm", seen=f"{version}, {nodes} nodes in {partitions}")
 
 
+def check_flux() -> Iterator[Check]:
+    """Is there a Flux instance that answers? Only jobs on it need one."""
+    if shutil.which("flux") is None:
+        yield Check(level="note", name="flux", seen="not on PATH; only jobs on flux would need it")
+        return
+    from ..backends.flux import commands
+    from ..backends.flux.nodes import inventory
+    from ..errors import MilkweedError, UnreachableError
+
+    try:
+        version = commands.check_version()
+        nodes = inventory("").nodes()
+    except UnreachableError as error:
+        seen = f"no instance answers here: {error.seen}"
+        yield Check(level="note", name="flux", seen=seen, do=error.hint)
+    except MilkweedError as error:
+        yield Check(level="warn", name="flux", seen=error.what, do=error.hint)
+    else:
+        yield Check(level="ok", name="flux", seen=f"{version}, {len(nodes)} nodes")
+
+
 def check_entries() -> Iterator[Check]:
     """Are there recorded jobs that are over, or cannot be found as they should?"""
     from ..registry import load_entries
@@ -209,5 +230,6 @@ CHECKS: tuple[Callable[[], Iterator[Check]], ...] = (
     check_folders,
     check_fuse,
     check_slurm,
+    check_flux,
     check_entries,
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..state import DEFAULT_PATH as DEFAULT_JOB_PATH
 from .base import JobTrait
+from .flux import FluxJob
 from .load import SpecJob, job_load, job_loads, load_current_job
 from .process import LocalJob, ProcessJob
 from .services import MeshAdminConfig, TelemetryConfig
@@ -12,6 +13,7 @@ from .state import JobState
 
 __all__ = [
     "DEFAULT_JOB_PATH",
+    "FluxJob",
     "JobState",
     "JobTrait",
     "LocalJob",

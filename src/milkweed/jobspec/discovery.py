@@ -19,6 +19,7 @@ UNREADABLE = "entry_points.txt: "
 # What pyproject.toml declares in the group, repeated so that finding one of ours does not read the metadata of
 # every installed package; a test compares the two.
 BUILT_IN: Mapping[str, str] = {
+    "flux": "milkweed.jobspec.transformers.flux:Transformer",
     "kubernetes": "milkweed.jobspec.transformers.kubernetes:Transformer",
     "local": "milkweed.jobspec.transformers.local:Transformer",
     "slurm": "milkweed.jobspec.transformers.slurm:Transformer",

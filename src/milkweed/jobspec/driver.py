@@ -103,12 +103,19 @@ class Driver:
         self._running: dict[str, Running] = {}
         self._ready: deque[str] = deque()
         self._queued: set[str] = set()
+        self._unsure: set[str] = set()
+        """Steps that were handed to a scheduler that did not answer: nobody knows whether it took them."""
+        self._patient = self._told = False
         self._waiting = {
             step_id for step_id, each in self.progress.entries.items() if not each.handed_over
         }
 
     def drive(self, *, until_over: bool) -> None:
-        """Go on until everything is over; else until everything is handed over, and what says `wait` is over."""
+        """Go on until everything is over; else until everything is handed over, and what says `wait` is over.
+
+        Whoever stays until everything is over also waits for a scheduler that does not answer.
+        """
+        self._patient = until_over
         self.take_up()
         for action in self._actions.values():  # in the order of the plan
             self._consider(action)
@@ -119,6 +126,7 @@ class Driver:
             self._check_alive()
             for step_id, status in self._transformer.poll(self._running, self._wake).items():
                 self._note(step_id, status)
+            self._ask_again()
         if not self._transformer.leaves:
             self.cancel(self._wake.stopped)
 
@@ -133,6 +141,9 @@ class Driver:
             step = self._make_step(self._actions[step_id])
             try:
                 handle = entry.handle if entry.handle is not None else step.find()
+            except UnreachableError as error:
+                self._leave_open(step_id, error)
+                continue
             except UnsupportedError as error:
                 if not to_end:
                     raise
@@ -188,8 +199,9 @@ class Driver:
         step = self._make_step(action)
         try:
             result = step.run(self._run.files)
-        except UnreachableError:
-            raise  # nobody knows whether it was taken: the intent stays
+        except UnreachableError as error:
+            self._leave_open(action.id, error)
+            return
         except (MilkweedError, OSError) as error:
             self._note(action.id, StepStatus(State.FAILED, 1, describe(error)))
             return
@@ -201,10 +213,36 @@ class Driver:
             handle = {"id": result} if isinstance(result, str) else result
             self._submitted(action.id, step, handle)
 
+    def _leave_open(self, step_id: str, error: UnreachableError) -> None:
+        """Nobody knows whether a step was taken: the intent stays, and whoever waits asks again later."""
+        if not self._patient:
+            raise error
+        if not self._told:
+            seen = f" ({error.seen})" if error.seen else ""
+            self._transformer.tail.say(f"{error.what}{seen}: waiting for an answer")
+        self._told = True
+        self._unsure.add(step_id)
+        self._queued.add(step_id)
+
+    def _ask_again(self) -> None:
+        """Look for what was handed over without an answer; what is certainly not there is handed over again."""
+        for step_id in sorted(self._unsure):
+            step = self._make_step(self._actions[step_id])
+            try:
+                handle = step.find()
+            except UnreachableError:
+                return
+            self._unsure.discard(step_id)
+            if handle is not None:
+                self._submitted(step_id, step, handle)
+            else:
+                self._start(self._actions[step_id])
+
     def _submitted(self, step_id: str, step: StepBase, handle: Handle) -> None:
         state = State.RUNNING if step.at_once else State.PENDING
         facts = {"id": step_id, "state": state.value, "handle": dict(handle)}
         self._write("submitted", durable=self._transformer.durable, **facts)
+        self._told = False
         self._waiting.discard(step_id)
         self._running[step_id] = Running(step, handle, self.progress.entries[step_id].status)
         self._tell(step_id)
@@ -235,17 +273,30 @@ class Driver:
         return not any(self._actions[step_id].wait for step_id in self._running)
 
     def _check_alive(self) -> None:
-        if not self._running and not self._ready:
+        if not self._running and not self._ready and not self._unsure:
             left = ", ".join(sorted(self._waiting)[:5])
             raise RuntimeError(f"nothing runs, and these steps wait for nothing: {left}")
 
     def cancel(self, reason: str) -> None:
         """End what runs, and let nothing else begin."""
+        for step_id in sorted(self._unsure):
+            self._settle(step_id)
         for step_id in list(self._waiting):
             self._note(step_id, StepStatus(State.CANCELLED, None, reason))
         self._transformer.end(self._running)
         for step_id in list(self._running):
             self._note(step_id, StepStatus(State.CANCELLED, CANCELLED, reason))
+
+    def _settle(self, step_id: str) -> None:
+        """Find what was handed over without an answer; as long as there is none, nothing can be said of it."""
+        step = self._make_step(self._actions[step_id])
+        try:
+            handle = step.find()
+        except MilkweedError as error:
+            self._note(step_id, StepStatus(State.UNKNOWN, None, error.what))
+            return
+        if handle is not None:
+            self._submitted(step_id, step, handle)
 
 
 def describe(error: Exception) -> str:
@@ -307,6 +358,7 @@ def drive_here(
                 driver.cancel("the driver failed")
             raise
         finally:
+            transformer.let_go()
             transformer.tail.pump(last=True)
             if driver.progress.over:
                 transformer.finish(run)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -66,6 +66,22 @@ DONE = StepStatus(State.DONE, 0)
 def ended(code: int, reason: str = "") -> StepStatus:
     """The status of a step that ended with a code."""
     return StepStatus(State.FAILED if code else State.DONE, code, reason)
+
+
+_FIRST = (State.UNKNOWN, State.FAILED, State.CANCELLED, State.LOST, State.SKIPPED, State.DONE)
+"""What is told of several jobs that stand for one step."""
+
+
+def join_statuses(found: Sequence[StepStatus]) -> StepStatus:
+    """One status for several jobs: while some are not over, how far they are; then that of a failed one first."""
+    states = {status.state for status in found}
+    if State.UNKNOWN not in states and not all(state.over for state in states):
+        if states <= {State.PENDING, State.WAITING}:
+            return found[0]
+        return StepStatus(State.RUNNING)
+    return min(
+        found, key=lambda status: _FIRST.index(status.state) if status.state in _FIRST else 9
+    )
 
 
 @dataclass(frozen=True, slots=True)

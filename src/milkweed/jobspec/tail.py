@@ -35,6 +35,11 @@ class Tail:
         if self._show is not None:
             self._files.setdefault(path, _Followed(label))
 
+    def say(self, text: str) -> None:
+        """Show a line of our own."""
+        if self._show is not None:
+            self._show("milkweed", text)
+
     def close(self, path: str) -> None:
         """Show what is left of a file, and follow it no longer."""
         if found := self._files.pop(path, None):

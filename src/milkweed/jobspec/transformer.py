@@ -174,6 +174,9 @@ class TransformerBase:
         for each in running.values():
             each.step.cancel(each.handle)
 
+    def let_go(self) -> None:
+        """Nobody drives a run from here any more: end what was only needed for that."""
+
     def finish(self, run: Run) -> None:
         """Tidy up after the last step."""
         run.drop_secrets()

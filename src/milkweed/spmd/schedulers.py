@@ -13,7 +13,7 @@ from ..option_tables import BUILTIN_OPTIONS
 from ..spec import suggest
 from .appdef import Application, RoleSpec
 
-BARE = frozenset({"fake", "local", "process", "slurm"})
+BARE = frozenset({"fake", "flux", "local", "process", "slurm"})
 """Backends whose hosts are machines as they are: with all devices, and without images."""
 
 _NO_COPY = "milkweed copies no code; ranks start in the workspace's folder, or the current one"

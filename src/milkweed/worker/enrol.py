@@ -31,7 +31,7 @@ above = "/tmp/milkweed-%d" % os.getuid()
 seen = os.lstat(above)
 if seen.st_uid != os.getuid() or seen.st_mode & 0o77 or not os.path.isdir(above):
     sys.exit(above + " is not a folder of this user alone")
-[path] = glob.glob("%s/%s.*/ctl" % (above, asked["share"])) or [""]
+[path] = glob.glob("%s/%s/ctl" % (above, asked["share"])) or [""]
 keeper = socket.socket(socket.AF_UNIX)
 keeper.connect(path)
 lines = keeper.makefile("rw")

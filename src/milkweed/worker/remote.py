@@ -32,6 +32,7 @@ SWEEP_AFTER_S = 60.0
 """A folder that was made just now may be about to be locked."""
 _SILENCE = ("unable to contact", "timed out", "connection", "communication")
 """Words of a scheduler's command that nobody answered."""
+_PR_SET_PDEATHSIG = 1
 PATIENCE_S = 2.0
 """How long to look for the job's folder: a shared file system may show it late."""
 
@@ -41,12 +42,21 @@ def main(invitation: Mapping[str, Any]) -> int:
     index = int(os.environ[invitation["index_env"]])
     # A job may be cancelled while its hosts start: then, too, nothing is left.
     signal.signal(signal.SIGTERM, _end_early)
+    if invitation.get("tied"):
+        end_with_parent()
     run = ensure_run_folder(invitation["apply_id"], f"{invitation['part']}.{index}")
     try:
         return keep(invitation, index, run)
     except BaseException:  # whatever ends the start of a keeper, its folder goes with it
         shutil.rmtree(run, ignore_errors=True)
         raise
+
+
+def end_with_parent() -> None:
+    """Be told to end when the process that started this one is gone: its scheduler is gone with it."""
+    import ctypes
+
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _end_early(number: int, _frame: object) -> None:

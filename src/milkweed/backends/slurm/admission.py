@@ -6,23 +6,21 @@ Requests and certificates pass through it, which anybody may read. What must sta
 from __future__ import annotations
 
 import contextlib
-import json
 import subprocess
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from ...control import Connection
-from ...errors import AccessError, DeadlineError, SpecError, UnreachableError
-from ...pki import Authority, load_authority, parse_names
+from ...errors import AccessError, UnreachableError
+from ...pki import Authority, load_authority
+from ..admitting import GRACE_S, begin, certify, hear, name_share, say
 from ..credentials import KEY_FOLDER
+from ..launch import DEFAULT_PYTHON, render_bridge
 from . import commands
 from .places import Place
-from .script import DEFAULT_PYTHON, render_bridge, render_visit
+from .script import render_visit
 
-GRACE_S = 6.0
-"""How long hosts may take to answer before somebody looks whether they wait to be let in."""
 VISIT_TIMEOUT_S = 20.0
 
 
@@ -38,7 +36,7 @@ def admit(folder: Path, places: Sequence[Place], door: Callable[[Place], str]) -
         silent = [place for place in places if place.component == component]
         with contextlib.suppress(UnreachableError, AccessError, subprocess.SubprocessError):
             for place in _visit(authority, silent):
-                _begin(door(place), place)
+                begin(door(place), place.part)
 
 
 def _visit(authority: Authority, places: Sequence[Place]) -> list[Place]:
@@ -50,7 +48,7 @@ def _visit(authority: Authority, places: Sequence[Place]) -> list[Place]:
         *render_visit(first.row, len(first.row.nodes)),
         *render_bridge(first.part.get("python", DEFAULT_PYTHON)),
     ]
-    share = f"{first.part['apply_id'].replace('-', '')[:16]}.{first.part['part']}"
+    share = name_share(first.part, "*")
     step = commands.start(command)
     clock = threading.Timer(VISIT_TIMEOUT_S, step.kill)
     clock.start()
@@ -71,18 +69,18 @@ def _talk(
     first: Place,
 ) -> list[Place]:
     nodes = first.row.nodes if first.row else ()
-    _say(step, {"share": share, "index_env": "SLURM_PROCID"})
+    say(step, {"share": share, "index_env": "SLURM_PROCID"})
     admitted: dict[str, Any] = {}
     for _ in nodes:
-        if (request := _hear(step)) is None:
+        if (request := hear(step)) is None:
             break  # one whose keeper is gone says nothing, and ends its task
         # One that was let in already, or sees the folder and starts slowly, asks for nothing.
         if request.get("ev") == "request":
             admitted[request["index"]] = _certify(authority, request, nodes, first)
     if not admitted:
         return []
-    _say(step, admitted)
-    heard = [answer for _ in admitted if (answer := _hear(step))]
+    say(step, admitted)
+    heard = [answer for _ in admitted if (answer := hear(step))]
     let_in = {nodes[int(answer["index"])] for answer in heard if answer.get("ev") == "admitted"}
     return [place for node, place in silent.items() if node in let_in]
 
@@ -91,32 +89,4 @@ def _certify(
     authority: Authority, request: dict[str, Any], nodes: Sequence[str], first: Place
 ) -> dict[str, str]:
     node = nodes[int(request["index"])]
-    names = [first.part["addresses"].get(node, node), node]
-    for name in request["names"]:
-        with contextlib.suppress(SpecError):
-            parse_names([name])
-            names.append(name)
-    certificate = authority.certify(request["csr"].encode(), names)
-    return {"certificate": certificate.decode(), "authority": authority.cert_pem.decode()}
-
-
-def _say(step: subprocess.Popen[str], message: object) -> None:
-    if step.stdin is not None:
-        with contextlib.suppress(BrokenPipeError):
-            step.stdin.write(json.dumps(message) + "\n")
-            step.stdin.flush()
-
-
-def _hear(step: subprocess.Popen[str]) -> dict[str, Any] | None:
-    line = step.stdout.readline() if step.stdout is not None else ""
-    return json.loads(line) if line else None
-
-
-def _begin(address: str, place: Place) -> None:
-    """Tell a host what it is, over TLS."""
-    start: dict[str, Any] = {**place.part, "certificates": [], "record_folder": ""}
-    with (
-        contextlib.suppress(UnreachableError, DeadlineError),
-        Connection(address, waiting=True) as connection,
-    ):
-        connection.ask({"op": "begin", "start": start}, "status")
+    return certify(authority, request, [first.part["addresses"].get(node, node), node])

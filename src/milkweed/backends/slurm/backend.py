@@ -4,34 +4,34 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
 
 from ... import registry
-from ...control import RemoteLog
 from ...errors import (
     BackendError,
     DeadlineError,
     SpecError,
     UnreachableError,
 )
-from ...hosts import Host
-from ...logs import read_file
 from ...option_tables import SLURM_OPTIONS, check_port
 from ...options import OptionField
 from ...plan import Renewal
 from ...spec import JobSpec
 from ...status import HostState, HostStatus, Liveness, Status
 from .. import keepers
-from ..base import Capabilities, Handle, LogLine, Request
+from ..base import Capabilities, Handle, Request
 from ..credentials import ensure_authority
-from ..keepers import Answer, ask_all, check_running, follow_hosts
+from ..keepers import Answer, ask_all
+from ..launch import DEFAULT_PYTHON
+from ..parts import ensure_logs
+from ..places import Kept, PartData, ask_host, make_door
 from . import asking, commands
 from .admission import admit, is_silent
 from .check import check_components
-from .hosts import NODES_AGE_S, ask_host, is_elsewhere, load_nodes_of, make_door, make_host
-from .places import PartData, Place, component_of, make_note, make_places, rows_of
+from .hosts import NODES_AGE_S, load_nodes_of
+from .places import Place, component_of, make_note, make_places, rows_of
 from .renewal import check_renew, followers, is_due
 from .resize import (
     drop_gone,
@@ -43,7 +43,7 @@ from .resize import (
     release,
     surplus,
 )
-from .script import DEFAULT_PYTHON, Submission, part_log, render_arguments, render_script
+from .script import Submission, part_log, render_arguments, render_script
 from .shape import Part, make_components, make_parts
 from .start import (
     load_parts,
@@ -57,7 +57,7 @@ from .text import JobRow, parse_mark
 CANCEL_TIMEOUT_S = 120.0
 
 
-class SlurmBackend:
+class SlurmBackend(Kept):
     """A Slurm cluster, reached by its own commands."""
 
     name: ClassVar[str] = "slurm"
@@ -253,7 +253,8 @@ class SlurmBackend:
             return explain_end(rows, handle["jobs"], folder, logs), rows
         return make_status(rows), rows
 
-    def _places(self, handle: Handle, *, note: bool = False) -> list[Place]:
+    def places(self, handle: Handle, *, note: bool = False) -> list[Place]:
+        """Every host and its node."""
         return self._make_places(handle, self._rows(handle, 0.5), note=note)
 
     def _make_places(
@@ -275,55 +276,21 @@ class SlurmBackend:
 
     def explain(self, handle: Handle, host: str) -> HostStatus:
         """What became of a host that no longer answers."""
-        for place in self._places(handle):
+        for place in self.places(handle):
             if place.host == host:
                 return judge_host(place, "its keeper does not answer", load_nodes_of([place]))
         return HostStatus(host=host, state=HostState.UNKNOWN, reason="the job has no such host")
 
     def admit(self, handle: Handle, hosts: Sequence[str]) -> None:
         """Let in hosts whose nodes do not see the job's folder, through Slurm itself."""
-        places = [place for place in self._places(handle) if place.host in hosts and place.node]
+        places = [place for place in self.places(handle) if place.host in hosts and place.node]
         waiting = [place for place in places if is_silent(place, time.time())]
         if waiting:
             admit(Path(handle["folder"]), places, lambda place: str(make_door(place)))
 
-    def controls(self, handle: Handle) -> Sequence[str]:
-        """Where the keepers take orders."""
-        return [str(make_door(place)) for place in self._places(handle, note=True) if place.node]
-
-    def hosts(self, handle: Handle) -> Sequence[Host]:
-        """The hosts, with the addresses their workers serve."""
-        check_running(self.glance(handle, fresh=True))
-        return [make_host(place, answer) for place, answer in self._ask(self._places(handle))]
-
-    def logs(self, handle: Handle, host: str | None, *, follow: bool) -> Iterator[LogLine]:
-        """Read each host's file, or ask its keeper where it is not seen; `client` is the one of a batch client."""
-        files = self._log_files(handle)
-
-        def alive() -> bool:
-            return self.glance(handle).liveness is not Liveness.ENDED
-
-        remote = RemoteLog()
-
-        def read(path: str, offset: int) -> bytes:
-            return (read_file if path.startswith("/") else remote.read)(path, offset)
-
-        with contextlib.closing(remote):
-            yield from follow_hosts(files, host, follow=follow, alive=alive, read=read)
-
-    def _log_files(self, handle: Handle) -> dict[str, str]:
-        """Where the log of every host is: a path, or the door of its keeper."""
-        try:
-            places = self._places(handle)
-        except UnreachableError:
-            places = make_places([], load_parts(Path(handle["folder"]), handle["generation"]))
-        files = {
-            place.host: str(make_door(place)) if is_elsewhere(place) else place.log
-            for place in places
-        }
-        for place in places:
-            files["client"] = f"{place.part['logs']}/client.log"
-        return files
+    def told_places(self, handle: Handle) -> list[Place]:
+        """Every host as the job's own files have it."""
+        return make_places([], load_parts(Path(handle["folder"]), handle["generation"]))
 
     # Ending
 
@@ -371,16 +338,3 @@ def _check_cluster(folder: Path) -> None:
 
 def _is_kept(parts: Mapping[int, PartData]) -> bool:
     return any(part["keep"] for part in parts.values())
-
-
-def ensure_logs(spec: JobSpec, apply_id: str) -> Path:
-    """The folder for the hosts' logs: one for each allocation, so that two never share a file."""
-    base = spec.options.get("log_dir")
-    folder = registry.folder_of(apply_id) / "logs"
-    if base:
-        folder = Path(base).absolute() / f"{spec.name}-{apply_id[:8]}"
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as error:
-        raise SpecError(f"log_dir: {base!r} cannot be made", seen=str(error)) from error
-    return folder

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import os
 import re
 import shutil
-import signal
 import subprocess
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import TypeVar
 
 from ...errors import BackendError, UnreachableError
+from ..programs import PacedQueue, read_answer, run_program, start_program
 from .nodes import NodeRow, make_sinfo, parse_sinfo
 from .text import (
     MINIMUM_VERSION,
@@ -26,15 +24,9 @@ from .text import (
     parse_version,
 )
 
-_T = TypeVar("_T")
 _READS = ("squeue", "sinfo")
 """Commands that may say nothing, mention an error and call it a success."""
 TIMEOUT_S = 30.0
-_PR_SET_PDEATHSIG = 1
-SLOWEST_S = 10.0
-"""The longest pause between two looks at the queue."""
-_PACE = 0.1
-"""After waiting for t seconds without a change, look again after this share of t."""
 
 
 def run(
@@ -50,15 +42,13 @@ def run(
     One that is `tied` ends with this process, however that ends.
     """
     try:
-        done = subprocess.run(  # noqa: S603  a list of arguments: there is nothing to quote
+        done = run_program(
             argv,
-            input=os.fsencode(text),  # a path need not be text
-            capture_output=True,
-            timeout=timeout_s,
+            text=text,
+            timeout_s=timeout_s,
             cwd=cwd,
             env=make_env(_environment()),
-            check=False,
-            preexec_fn=_make_tie() if tied else None,
+            tied=tied,
         )
     except FileNotFoundError as error:
         raise BackendError(
@@ -69,31 +59,17 @@ def run(
         raise UnreachableError(
             "Slurm's controller did not answer", seen=f"{argv[0]}: nothing within {timeout_s:g} s"
         ) from error
-    said, trouble = (data.decode(errors="replace") for data in (done.stdout, done.stderr))
-    if done.returncode == 0 and not (argv[0] in _READS and "error:" in trouble):
-        return said
-    seen = f"{argv[0]}: {trouble.strip() or f'exit code {done.returncode}'}"
-    if done.returncode == 0 or is_unreachable(trouble):
+    if done.code == 0 and not (argv[0] in _READS and "error:" in done.trouble):
+        return done.said
+    seen = f"{argv[0]}: {done.trouble.strip() or f'exit code {done.code}'}"
+    if done.code == 0 or is_unreachable(done.trouble):
         raise UnreachableError("Slurm's controller did not answer", seen=seen)
     raise BackendError("Slurm refused", seen=seen)
 
 
-def _make_tie() -> Callable[[], object]:
-    """What a new process does to be killed when the one that started it is gone."""
-    libc = ctypes.CDLL(None)  # loaded before the fork: after it, other threads' locks stay locked
-    return lambda: libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
 def start(argv: Sequence[str]) -> subprocess.Popen[str]:
     """Start a command of Slurm to talk with what it runs."""
-    return subprocess.Popen(  # noqa: S603  a list of arguments: there is nothing to quote
-        argv,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        env=make_env(_environment()),
-    )
+    return start_program(argv, make_env(_environment()))
 
 
 def _environment() -> dict[str, str]:
@@ -154,7 +130,7 @@ def load_nodes(max_age_s: float = 0.0) -> list[NodeRow]:
     with _nodes_lock:
         read_s, rows = _nodes[-1] if _nodes else (float("-inf"), [])
         if time.monotonic() - read_s >= max_age_s:
-            rows = _parsed("sinfo", lambda: parse_sinfo(run(make_sinfo())))
+            rows = read_answer("sinfo", lambda: parse_sinfo(run(make_sinfo())))
             _nodes[:] = [(time.monotonic(), rows)]
         return rows
 
@@ -163,54 +139,16 @@ _nodes_lock = threading.Lock()
 _nodes: list[tuple[float, list[NodeRow]]] = []
 
 
-def _parsed(command: str, read: Callable[[], _T]) -> _T:
-    try:
-        return read()
-    except ValueError as error:
-        raise UnreachableError(f"what {command} printed cannot be read", seen=str(error)) from error
-
-
-class Queue:
-    """This user's jobs, read at most once for everybody who waits in this process."""
+class Queue(PacedQueue[JobRow]):
+    """This user's jobs, as squeue tells them."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._lock = threading.Lock()
-        self._rows: list[JobRow] = []
-        self._read_s = self._changed_s = float("-inf")
-        self._error: UnreachableError | None = None
-        self.queries = 0
+        super().__init__(_read_queue, _gist, clock)
 
-    def rows(self, max_age_s: float | None = None) -> list[JobRow]:
-        """The jobs; not older than asked for, or than it is worth after waiting so long."""
-        with self._lock:
-            now_s = self._clock()
-            pace_s = min(SLOWEST_S, max(0.02, (now_s - self._changed_s) * _PACE))
-            if now_s - self._read_s >= (pace_s if max_age_s is None else max_age_s):
-                self._read()
-            if self._error is not None:
-                raise self._error
-            return self._rows
 
-    def _read(self) -> None:
-        self.queries += 1
-        began_s = self._clock()
-        try:
-            # By number: a name may come from a variable, and for one it does not know Slurm has no jobs.
-            rows = _parsed("squeue", lambda: parse_squeue(run(make_squeue(str(os.getuid())))))
-        except UnreachableError as error:
-            self._error = error
-        else:
-            if _gist(rows) != _gist(self._rows):
-                self._changed_s = self._clock()
-            self._rows, self._error = rows, None
-        self._read_s = began_s
-
-    def wake(self) -> None:
-        """Something happened: look soon, and often."""
-        with self._lock:
-            self._read_s = float("-inf")
-            self._changed_s = self._clock()
+def _read_queue() -> list[JobRow]:
+    # By number: a name may come from a variable, and for one it does not know Slurm has no jobs.
+    return read_answer("squeue", lambda: parse_squeue(run(make_squeue(str(os.getuid())))))
 
 
 def _gist(rows: list[JobRow]) -> list[tuple[object, ...]]:

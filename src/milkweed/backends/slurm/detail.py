@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from .hostlist import expand_hostlist
+from ..hostlist import expand_hostlist
 from .records import or_empty, parse_job_number, split_records
 from .times import parse_clock, parse_stamp
 

@@ -7,27 +7,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...status import Liveness
+from .. import places
+from ..places import PartData
 from .script import part_log
 from .text import JobRow, parse_mark
 
-PartData = Mapping[str, Any]
-"""A part's file: its hosts in the order of Slurm's tasks, those that were released, its folders and ports."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class Place(places.Place[JobRow]):
     """One host of an allocation."""
-
-    host: str
-    component: int
-    index: int
-    """The number of its task in the component."""
-    node: str
-    """Empty while Slurm has not given one."""
-    machine: str
-    """By what name the node is dialled."""
-    row: JobRow | None
-    part: PartData
 
     @property
     def noted_node(self) -> str:
@@ -38,11 +26,6 @@ class Place:
     def task_log(self) -> str:
         """The file for what Slurm says of the tasks of this host's part."""
         return f"{self.part['logs']}/{part_log(self.part['part'])}"
-
-    @property
-    def log(self) -> str:
-        """The host's log file, where its node sees the folder."""
-        return f"{self.part['logs']}/{self.host.replace('/', '.')}.log"
 
 
 def rows_of(rows: Sequence[JobRow], apply_id: str, generation: int | None = None) -> list[JobRow]:

@@ -11,12 +11,12 @@ from ...control import Door
 from ...errors import BackendError
 from ...spec import JobSpec
 from ...status import Liveness
+from ..hostlist import fold_hostlist
 from ..keepers import stop_keeper
+from ..parts import save_part_data
 from . import commands
-from .hostlist import fold_hostlist
 from .places import PartData, Place, component_of, is_certain, is_noted, make_places, place_nodes
 from .shape import Part, Shape, make_shape
-from .start import save_part_data
 from .text import JobRow
 
 STOP_S = 5.0

@@ -4,43 +4,17 @@ from __future__ import annotations
 
 import json
 import shlex
-import sys
-from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from ...worker.enrol import BRIDGE
-from ..packing import pack_worker
+from .. import launch
+from ..launch import DEFAULT_PYTHON, EXIT_NOT_SHARED, LOADER, render_python
 from .shape import Part, Shape
 from .text import JobRow, Mark, render_mark
 from .times import render_time_limit
 
-DEFAULT_PYTHON = "python"
 _END = "MILKWEED_INVITATION"
-
-# Reads the invitation that Slurm passes to every task, and hands over to the worker: the one of the client
-# where the machine sees its files, else the copy that came along.
-LOADER = """
-import gc
-gc.disable()
-import json, os, sys
-invitation = json.load(sys.stdin)
-path = invitation["source"]
-if not os.path.isfile(path + "/milkweed/worker/remote.py"):
-    import base64, tempfile
-    fd, path = tempfile.mkstemp(suffix=".zip", prefix="milkweed-")
-    os.write(fd, base64.b64decode(invitation["worker"]))
-    os.close(fd)
-sys.path.insert(0, path)
-from milkweed.worker.remote import main
-if path != invitation["source"]:
-    os.unlink(path)
-code = main(invitation)
-sys.stderr.flush()
-os._exit(code)
-""".strip()
 
 # Settings of the batch step that a step of one task per node must not inherit.
 _UNSET = (
@@ -61,9 +35,6 @@ _STEP = (
 )
 _SRUN = (*_STEP, "--kill-on-bad-exit=0", "--wait=0", "--unbuffered", "--label")
 
-
-EXIT_NOT_SHARED = 78
-"""The exit code of a batch client whose node does not see the job's folder: EX_CONFIG of sysexits.h."""
 _WAIT = ["code=0", 'for pid in $started; do wait "$pid" || code=$?; done', 'exit "$code"']
 """A job whose keepers could not start has failed, and its exit code says so."""
 
@@ -145,7 +116,7 @@ def render_script(submission: Submission) -> str:
         f"logs={shlex.quote(submission.logs)}",
         '[ -w "$logs" ] || logs=$(mktemp -d)',
         f"rm -f {shlex.quote(submission.folder)}/exit",
-        *_render_python(submission.python),
+        *render_python(submission.python),
         f"loader={shlex.quote(LOADER)}",
         "started=",
     ]
@@ -155,25 +126,11 @@ def render_script(submission: Submission) -> str:
     return "\n".join(lines) + "\n"
 
 
-def render_bridge(python: str) -> list[str]:
-    """The command that speaks with a node's keeper for the job's owner."""
-    choose = "; ".join([*_render_python(python), 'exec "$python" -c "$1"'])
-    return ["/bin/sh", "-c", choose, "sh", BRIDGE]
-
-
 def render_visit(row: JobRow, hosts: int) -> list[str]:
     """The command that runs a step of one task per node in a job that runs already."""
     group = [f"--het-group={row.offset}"] if row.offset is not None else []
     sizes = [f"--nodes={hosts}", f"--ntasks={hosts}"]
     return ["srun", f"--jobid={row.leader}", *group, *sizes, *_STEP]
-
-
-def _render_python(python: str) -> list[str]:
-    """`python` is the client's own where the node has it: a virtual environment need not be active."""
-    if python != DEFAULT_PYTHON:
-        return [f"python={shlex.quote(python)}"]
-    own = shlex.quote(sys.executable)
-    return [f"python={own}", f'[ -x "$python" ] || python={DEFAULT_PYTHON}']
 
 
 def _render_keepers(submission: Submission, number: int) -> list[str]:
@@ -199,21 +156,21 @@ def part_log(part: str) -> str:
 
 def make_invitation(submission: Submission, number: int) -> Mapping[str, Any]:
     """What Slurm carries to every node: no secret is in it."""
-    return {
-        "apply_id": submission.apply_id,
-        "part": submission.part_name(number),
-        "folder": submission.folder,
-        "labels": [f"{mesh}/{rank}" for mesh, rank in submission.parts[number].hosts],
-        "port": submission.port,
-        "bells": submission.bells,
-        "index_env": "SLURM_PROCID",
-        "node_env": "SLURMD_NODENAME",
-        "restart_env": "SLURM_RESTART_COUNT",
-        # When the lease is over the script ends by itself, unless its node was lost.
-        "end": ["scancel", "$SLURM_JOB_ID"],
-        "source": str(Path(__file__).parents[3]),
-        "worker": b64encode(pack_worker()).decode(),
-    }
+    return launch.make_invitation(
+        apply_id=submission.apply_id,
+        part=submission.part_name(number),
+        folder=submission.folder,
+        hosts=submission.parts[number].hosts,
+        port=submission.port,
+        bells=submission.bells,
+        own={
+            "index_env": "SLURM_PROCID",
+            "node_env": "SLURMD_NODENAME",
+            "restart_env": "SLURM_RESTART_COUNT",
+            # When the lease is over the script ends by itself, unless its node was lost.
+            "end": ["scancel", "$SLURM_JOB_ID"],
+        },
+    )
 
 
 def _render_client(submission: Submission) -> list[str]:

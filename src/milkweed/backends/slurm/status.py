@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import time
 from collections.abc import Mapping, Sequence
@@ -11,19 +10,17 @@ from pathlib import Path
 from ...errors import BackendError
 from ...logs import read_tail
 from ...status import HostState, HostStatus, Liveness, Status
-from ...worker.wire import up_file
+from ..launch import EXIT_NOT_SHARED
+from ..traces import load_exit, load_farewells, was_up
 from . import commands
 from .detail import JobDetail, make_sacct, parse_sacct, parse_scontrol_job
 from .nodes import NodeRow
 from .places import Place
 from .reasons import explain_job
-from .script import EXIT_NOT_SHARED
 from .states import liveness_of
 from .text import JobRow
 
 TAIL_LINES = 6
-CLOCKS_S = 5.0
-"""How much the clocks of Slurm and of a file server may differ."""
 _ORDER = (Liveness.RUNNING, Liveness.PENDING, Liveness.UNKNOWN, Liveness.ENDED)
 _EXITED = re.compile(r"srun: error: (\S+): tasks? ([\d,\- ]+): (.+)")
 _NOISE = ("srun: cluster configuration lacks support for cpu binding", "srun: Warning: can't run")
@@ -80,14 +77,14 @@ def explain_end(
     lines = [describe_row(details[0] if details else rows[0])] if details or rows else []
     if not lines:
         lines = [f"Slurm has no trace of job {', '.join(map(str, jobs))} any more"]
-    code = _load_exit(folder)
+    code = load_exit(folder)
     if code is None and details and details[0].state in {"COMPLETED", "FAILED"}:
         code = details[0].exit_code
     if code == EXIT_NOT_SHARED:
         lines.append(
             f"its first node does not see {folder}: a batch client needs a shared MILKWEED_HOME"
         )
-    lines += _keepers_words(folder)
+    lines += load_farewells(folder)
     tail = [line for log in logs for line in _tail(log)]
     if tail and (code or not details):
         lines += ["the end of the job's own log:", *(f"  {line}" for line in tail)]
@@ -110,25 +107,6 @@ def _load_details(jobs: Sequence[int]) -> list[JobDetail]:
     return found
 
 
-def _load_exit(folder: Path) -> int | None:
-    """The exit code of a batch client, as the script wrote it down."""
-    try:
-        return int((folder / "exit").read_text())
-    except (OSError, ValueError):
-        return None
-
-
-def _keepers_words(folder: Path) -> list[str]:
-    """Why keepers ended, where they did so by themselves."""
-    said: set[str] = set()
-    for path in folder.glob("ended-*.json"):
-        try:
-            said.add(str(json.loads(path.read_bytes())["reason"]))
-        except (OSError, ValueError, KeyError):
-            continue
-    return sorted(reason for reason in said if "SIGTERM" not in reason)
-
-
 def _tail(path: str) -> list[str]:
     lines = read_tail(path, TAIL_LINES * 2).splitlines()
     return [line for line in lines if not line.startswith(_NOISE)][-TAIL_LINES:]
@@ -149,7 +127,10 @@ def judge_host(place: Place, seen: str, nodes: Mapping[str, NodeRow]) -> HostSta
         return _host(place, HostState.FAILED, reason, _log_lines(place))
     if row is None or not place.node:
         return _host(place, HostState.STARTING, describe_row(row) if row else "it is not in Slurm")
-    if _was_up(place) and "refused" in seen.lower():
+    if (
+        was_up(place.part, place.index, place.row.start if place.row else None)
+        and "refused" in seen.lower()
+    ):
         reason = f"its keeper on node {place.node} is gone"
         return _host(place, HostState.FAILED, reason, _log_lines(place))
     if exited := _exit_line(place):
@@ -160,18 +141,6 @@ def judge_host(place: Place, seen: str, nodes: Mapping[str, NodeRow]) -> HostSta
         reason = f"Slurm says that node {node.name} is {node.state}{why}"
         return _host(place, HostState.FAILED, reason, _log_lines(place))
     return _host(place, HostState.STARTING, seen)
-
-
-def _was_up(place: Place) -> bool:
-    """Whether the host's keeper has been there in this run of the job, before it was asked just now."""
-    if place.row is None or place.row.start is None:
-        return False
-    up = Path(place.part["record_folder"]) / up_file(f"{place.part['part']}.{place.index}")
-    try:
-        since = up.stat().st_mtime
-    except OSError:
-        return False
-    return place.row.start - CLOCKS_S <= since <= time.time() - CLOCKS_S
 
 
 def _host(place: Place, state: HostState, reason: str, tail: Sequence[str] = ()) -> HostStatus:

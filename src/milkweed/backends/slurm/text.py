@@ -10,6 +10,8 @@ import re
 from dataclasses import dataclass
 
 from ...status import Liveness
+from ..hostlist import expand_hostlist
+from ..marks import Mark, parse_mark, render_mark
 from .detail import (
     JobDetail,
     make_sacct,
@@ -17,7 +19,6 @@ from .detail import (
     parse_sacct,
     parse_scontrol_job,
 )
-from .hostlist import expand_hostlist
 from .nodes import SINFO_FORMAT, NodeRow, make_sinfo, parse_sinfo
 from .reasons import REASONS, explain_job, explain_reason
 from .records import make_format, or_empty, parse_job_number, parse_records
@@ -62,9 +63,6 @@ MINIMUM_VERSION = (20, 11)
 _FIELDS = ("%i", "%A", "%T", "%N", "%B", "%S", "%e", "%L", "%r", "%k", "%j")
 SQUEUE_FORMAT = make_format("job", *_FIELDS)
 
-_MARK = re.compile(
-    r"milkweed:1:([A-Za-z0-9_.-]+):(\d{1,9}):(\d{1,9}):([^|:\x00-\x1f\x7f]+)", re.ASCII
-)
 _VERSION = re.compile(r"\b(\d+)\.(\d+)")
 _JOB_ID = re.compile(r"(\d+)(?:;\S+)?", re.ASCII)
 
@@ -160,32 +158,6 @@ def _parse_job(fields: list[str]) -> JobRow:
         )
     except ValueError as error:
         raise ValueError(f"a job that cannot be read: {'|'.join(fields)!r}: {error}") from error
-
-
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """What milkweed writes into a job's comment, to find it again without any file."""
-
-    apply_id: str
-    generation: int
-    component: int
-    name: str
-
-
-def render_mark(mark: Mark) -> str:
-    """Write a mark as the comment of a job."""
-    text = f"milkweed:1:{mark.apply_id}:{mark.generation}:{mark.component}:{mark.name}"
-    if parse_mark(text) != mark:
-        raise ValueError(f"{mark!r} cannot be written as a comment")
-    return text
-
-
-def parse_mark(comment: str) -> Mark | None:
-    """Read the comment of a job; None when it is not milkweed's."""
-    match = _MARK.fullmatch(comment)
-    if match is None:
-        return None
-    return Mark(match[1], int(match[2]), int(match[3]), match[4])
 
 
 def parse_version(text: str) -> tuple[int, int]:

@@ -179,7 +179,7 @@ def make(graph: Graph, lacking: list[str]) -> dict[str, Data]:
         return {}
     job = jobs[0]
     _note_lacking(job, writes, lacking)
-    return _make_document(graph, job, writes)
+    return make_document(graph, job, writes)
 
 
 def _note_lacking(job: Submit, writes: list[Write], lacking: list[str]) -> None:
@@ -204,7 +204,8 @@ def _note_lacking(job: Submit, writes: list[Write], lacking: list[str]) -> None:
         lacking.append("files that are written at different times")
 
 
-def _make_document(graph: Graph, job: Submit, writes: list[Write]) -> dict[str, Data]:
+def make_document(graph: Graph, job: Submit, writes: list[Write]) -> dict[str, Data]:
+    """The jobspec of one job with its files; whether it can say all of that job is looked at elsewhere."""
     system = make_system(job.work, graph.name)
     if writes:
         system["files"] = {step.filename: make_file(step) for step in writes}
@@ -228,7 +229,10 @@ def make_file(step: Write) -> dict[str, Data]:
     """A file as it travels in a jobspec: text as it is, anything else as base64."""
     mode = _REGULAR | (0o700 if step.executable else 0o600)
     try:
-        return {"mode": mode, "data": step.content.decode(), "encoding": "utf-8"}
+        text = step.content.decode()
     except UnicodeDecodeError:
+        text = "\0"
+    if "\0" in text:  # text that holds one ends there for Flux
         data = base64.b64encode(step.content).decode()
         return {"mode": mode, "data": data, "encoding": "base64"}
+    return {"mode": mode, "data": text, "encoding": "utf-8"}

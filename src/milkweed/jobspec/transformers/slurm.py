@@ -5,25 +5,22 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from ...backends.slurm import commands
 from ...backends.slurm.check import check_components
 from ...backends.slurm.text import JobRow
-from ...errors import SpecError, UnreachableError
+from ...errors import UnreachableError
 from ...options import Data
-from ...spec import suggest
 from ...status import Liveness
 from .. import steps
-from ..graph import Stage, Step, Submit
-from ..plan import Action, Plan
-from ..progress import Progress, State, StepStatus
+from ..graph import Stage
+from ..plan import Plan
+from ..progress import State, StepStatus
 from ..runs import Run
 from ..steps import Scene
 from ..tail import Show
-from ..transformer import TransformerBase
-from . import local
+from .here import HONOURED, AwayStageStep, ElsewhereTransformer, HereStep, MaybeHereStep
 from .slurm_courier import Courier
 from .slurm_jobs import pack_staged, parcel_name, save_parcel
 from .slurm_shape import make_component
@@ -33,58 +30,21 @@ from .slurm_steps import GroupStep, JobStep, SlurmStep, cancel_jobs
 if TYPE_CHECKING:
     from ..driver import Running, Wake
 
-SETTINGS = ("partition", "account")
-HERE = "submit-local"
-"""The kind of action that is a process of the submitting machine."""
-SHOW_S = 0.1
-LOOK_S = 0.5
 NODES_AGE_S = 60.0
 
 
-class Transformer(TransformerBase):
+class Transformer(ElsewhereTransformer):
     """A Slurm cluster, by its own commands."""
 
     name = "slurm"
     description = "batch jobs of a Slurm cluster"
-    honours = frozenset(
-        {
-            "bank",
-            "cwd",
-            "duration_s",
-            "environment",
-            "error",
-            "exclusive",
-            "gpus",
-            "output",
-            "queue",
-        }
-    )
+    honours = HONOURED
+    knows = ("partition", "account")
 
     def __init__(self, **settings: Data) -> None:
         super().__init__(**settings)
-        for name, value in settings.items():
-            if name not in SETTINGS:
-                raise SpecError(f"{name}: unknown setting", hint=suggest(name, SETTINGS))
-            if not isinstance(value, str):
-                raise SpecError(f"{name}: {value!r} is no name")
-        self.here = local.Transformer()
-        """Carries out what the file wants done on the machine that submits."""
         self.courier = Courier()
         self.sleep: Callable[[float], object] = time.sleep
-
-    def render_step(self, step: Step, scene: Scene) -> Action:
-        """What is local is done here, and whoever carries the run on stays until its end."""
-        if isinstance(step, Submit) and step.local:
-            details = HereStep.render(step, scene)
-            return Action(
-                id=step.id,
-                kind=HERE,
-                needs=step.needs,
-                wait=True,
-                watch=step.watch,
-                details=details,
-            )
-        return super().render_step(step, scene)
 
     def run(self, plan: Plan, *, wait: bool = False, show: Show | None = None) -> Run:
         """Compare what is asked for with what the cluster has, then carry out the plan."""
@@ -109,14 +69,7 @@ class Transformer(TransformerBase):
         self, running: Mapping[str, Running], wake: Wake, timeout_s: float = 2.0
     ) -> Mapping[str, StepStatus]:
         """One look at the queue for all; processes of this machine are heard of as they end."""
-        pause_s = min(timeout_s, SHOW_S if self.tail.is_busy else LOOK_S)
-        mine = {name: each for name, each in running.items() if isinstance(each.step, HereStep)}
-        found: dict[str, StepStatus] = {}
-        if mine:
-            self.here.tail = self.tail
-            found |= self.here.poll(mine, wake, pause_s)
-        else:
-            wake.pause(pause_s)
+        found = self.poll_here(running, wake, timeout_s)
         for name, each in running.items():
             if isinstance(each.step, SlurmStep):
                 found[name] = each.step.poll(each.handle)
@@ -136,78 +89,28 @@ class Transformer(TransformerBase):
 
     def end(self, running: Mapping[str, Running]) -> None:
         """End all jobs with one word."""
-        mine = {name: each for name, each in running.items() if isinstance(each.step, HereStep)}
-        self.here.end(mine)
-        jobs = [each for name, each in running.items() if name not in mine]
+        jobs = self.end_here(running)
         for each in jobs:
             commands.check_cluster(str(each.handle.get("cluster", "")))
         cancel_jobs([str(each.handle["id"]) for each in jobs])
 
-    def finish(self, run: Run) -> None:
-        """End what local steps left in the background, and forget secrets."""
-        self.here.finish(run)
 
-    def status(self, run: Run) -> Progress:
-        """How every step is; who sees that all is over forgets the secrets."""
-        progress = super().status(run)
-        if progress.over and not run.is_driven():
-            run.drop_secrets()
-        return progress
-
-
-class StageStep(local.StageStep):
+class StageStep(AwayStageStep):
     """A file on every node of the jobs that come after: small ones travel in their scripts."""
 
     @classmethod
-    def render(cls, step: Step, scene: Scene) -> dict[str, Data]:
-        """How it travels."""
-        found = super().render(step, scene)
-        if not isinstance(step, Stage):
-            return found
-        if step.path and pack_staged(step, scene.run_id) is None:
-            found["parcel"] = parcel_name(step)
-        needs_it = any(isinstance(each, Submit) and each.local for each in scene.graph.steps)
-        return {**found, "here": True} if needs_it else found
+    def render_parcel(cls, step: Stage, scene: Scene) -> dict[str, Data]:
+        """The archive of one that is too large for a script."""
+        return {} if pack_staged(step, scene.run_id) else {"parcel": parcel_name(step)}
 
-    def run(self, stage: Path) -> None:
-        """Pack what is too large for a script."""
-        if self.options.get("here"):
-            super().run(stage)
+    def send(self) -> None:
+        """Pack it into the run's folder."""
         if "parcel" in self.options:
             save_parcel(self.record, self.options["path"], self.options["parcel"])
 
 
-class HereStep(local.JobStep):
-    """One process of the machine that submits."""
-
-    name = HERE
-
-    @classmethod
-    def validate(cls, step: Step, scene: Scene) -> None:
-        """Only local work is done so."""
-        if not (isinstance(step, Submit) and step.local):
-            raise SpecError(f"there is no {HERE!r} step", hint="let a submit step be local")
-        if step.replicas > 1:
-            raise SpecError("replicas: local work is one process", hint="take the replicas out")
-        super().validate(step, scene)
-
-    @property
-    def _place(self) -> local.Transformer:
-        place = cast("Transformer", self.transformer).here
-        place.tail = self.transformer.tail
-        return place
-
-
-class WorkStep(JobStep):
-    """Work: a job of Slurm, or a process of this machine where it is local and in no group."""
-
-    @classmethod
-    def validate(cls, step: Step, scene: Scene) -> None:
-        """Refuse what could not be carried out where it runs."""
-        if isinstance(step, Submit) and step.local and step.parent is None:
-            HereStep.validate(step, scene)
-        else:
-            super().validate(step, scene)
+class WorkStep(MaybeHereStep, JobStep):
+    """Work: a job of Slurm, or a process of this machine."""
 
 
 Transformer.register_step(steps.WriterStep)

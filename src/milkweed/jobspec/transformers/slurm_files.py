@@ -15,10 +15,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...errors import SpecError
+from .staged import BODY_BYTES, walk_files
 
-BODY_BYTES = 256 * 1024
-"""What a staged file may have, packed, to travel in the script; larger ones are fetched by the job."""
 SCRIPT_BYTES = 4 * 2**20 - 4096
 """What Slurm takes as a script where an administrator has not said otherwise."""
 _LINE = 76
@@ -116,7 +114,7 @@ def pack(path: Path, target: io.BufferedIOBase) -> None:
         gzip.GzipFile("", "wb", 6, target, mtime=0) as squeezed,
         tarfile.open(fileobj=squeezed, mode="w", format=tarfile.GNU_FORMAT) as archive,
     ):
-        for source, name in _walk(path.resolve(), path.name or path.resolve().name):
+        for source, name in walk_files(path.resolve(), path.name or path.resolve().name):
             entry = archive.gettarinfo(str(source), name)
             entry.uid = entry.gid = 0
             entry.uname = entry.gname = ""
@@ -126,17 +124,3 @@ def pack(path: Path, target: io.BufferedIOBase) -> None:
                     archive.addfile(entry, file)
             else:
                 archive.addfile(entry)
-
-
-def _walk(path: Path, name: str) -> Iterator[tuple[Path, str]]:
-    """What is there, folders before what is in them; only files, folders and links can be sent."""
-    is_link = path.is_symlink()
-    if not (is_link or path.is_dir() or path.is_file()):
-        raise SpecError(
-            f"path: {str(path)!r} is neither a file nor a folder",
-            hint="take it out of what is staged",
-        )
-    yield path, name
-    if path.is_dir() and not is_link:
-        for child in sorted(path.iterdir()):
-            yield from _walk(child, f"{name}/{child.name}")

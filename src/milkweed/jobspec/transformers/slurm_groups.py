@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..graph import WORKING, Batch, Group, Need, Step, Submit, Work
+from ..graph import WORKING, Batch, Group, Need, Submit
 from ..order import sort_steps
 from ..steps import Scene
+from .groups import cwd_of, environment_of, ids_of, is_once, make_join, make_needs
 from .slurm_files import Carried
-from .slurm_script import NOT_FOR_STEPS, Task, make_label, render_task
+from .slurm_script import NOT_FOR_STEPS, make_label, render_task
 from .slurm_shape import render_step
+from .task_file import Task
 
 PLAN = "own/plan.json"
 CONTROLLER = "own/controller.py"
@@ -36,7 +38,7 @@ def render_group(group: Group, scene: Scene) -> list[Carried]:
     made = _Made(scene, group)
     _add_level(group, [group], (), made)
     plan = {"items": made.items, "groups": made.groups, "unset": [*NOT_FOR_STEPS]}
-    source = Path(__file__).with_name("slurm_controller.py").read_bytes()
+    source = Path(__file__).with_name("group_controller.py").read_bytes()
     return [
         Carried(target=CONTROLLER, content=source),
         Carried(target=PLAN, content=json.dumps(plan, indent=1).encode() + b"\n"),
@@ -55,21 +57,6 @@ def render_controller() -> list[str]:
     ]
 
 
-def labels_of(group: Group) -> Iterator[str]:
-    """The ids of all that prints inside a group."""
-    for step in group.steps:
-        if isinstance(step, Group):
-            yield from labels_of(step)
-        elif isinstance(step, WORKING):
-            yield from _ids(step)
-
-
-def _ids(step: Step) -> list[str]:
-    if isinstance(step, Submit) and step.replicas > 1:
-        return [f"{step.id}/{number}" for number in range(1, step.replicas + 1)]
-    return [step.id]
-
-
 def _add_level(group: Group, around: Sequence[Group], needs: tuple[Need, ...], made: _Made) -> None:
     """All steps of a group; `needs` is what those of a group inside another wait for with it."""
     made.groups[group.id] = _make_group(group, inner=len(around) > 1)
@@ -77,11 +64,11 @@ def _add_level(group: Group, around: Sequence[Group], needs: tuple[Need, ...], m
         all_needs = (*step.needs, *needs)
         if isinstance(step, Group):
             _add_level(step, [*around, step], all_needs, made)
-            _add_join(step.id, [each.id for each in step.steps], all_needs, made)
+            made.items.append(make_join(step.id, [each.id for each in step.steps], all_needs))
         elif isinstance(step, WORKING):
             _add_work(step, around, all_needs, made)
         else:  # files and secrets are there before the first step
-            made.items.append({"id": step.id, "needs": _make_needs(all_needs)})
+            made.items.append({"id": step.id, "needs": make_needs(all_needs)})
 
 
 def _make_group(group: Group, *, inner: bool) -> dict[str, Any]:
@@ -93,19 +80,10 @@ def _make_group(group: Group, *, inner: bool) -> dict[str, Any]:
     return found
 
 
-def _make_needs(needs: Sequence[Need]) -> list[list[str]]:
-    return [[need.id, need.kind] for need in dict.fromkeys(needs)]
-
-
-def _add_join(step_id: str, inner: Sequence[str], needs: Sequence[Need], made: _Made) -> None:
-    waits = [*needs, *(Need(each, "afterany") for each in inner)]
-    made.items.append({"id": step_id, "needs": _make_needs(waits), "inner": [*inner]})
-
-
 def _add_work(
     step: Submit | Batch, around: Sequence[Group], needs: Sequence[Need], made: _Made
 ) -> None:
-    ids = _ids(step)
+    ids = ids_of(step)
     task = f"own/task-{len(made.files)}"
     for number, each in enumerate(ids):
         replica = str(number) if len(ids) > 1 else ""
@@ -114,12 +92,7 @@ def _add_work(
         made.files.append(Carried(target=name, content=content))
         made.items.append(_make_item(step, each, name, around=around, needs=needs, made=made))
     if len(ids) > 1:
-        _add_join(step.id, ids, needs, made)
-
-
-def is_once(step: Step) -> bool:
-    """Whether work is one process, where its group is carried out."""
-    return isinstance(step, Batch) or (isinstance(step, Submit) and step.local)
+        made.items.append(make_join(step.id, ids, needs))
 
 
 def _make_item(
@@ -141,7 +114,7 @@ def _make_item(
     ]  # the empty word is where the controller puts how tasks start
     found: dict[str, Any] = {
         "id": item_id,
-        "needs": _make_needs(needs),
+        "needs": make_needs(needs),
         "label": make_label(item_id),
     }
     if is_once(step):
@@ -159,24 +132,6 @@ def _make_item(
     for name in ("output", "error"):
         if said := getattr(work, name):
             found[name] = os.path.join(cwd_of(step, around, made.scene) or "/", said)
-    return found
-
-
-def cwd_of(step: Step, around: Sequence[Group], scene: Scene) -> str | None:
-    """Where work runs: what it says, or a group around it; None is the job's own folder."""
-    works: list[Work] = [group.work for group in around]
-    works += [step.work] if isinstance(step, (*WORKING, Group)) else []
-    said = [work.cwd for work in works if work.cwd is not None]
-    if said:
-        return said[-1]
-    return None if scene.has_folder(step) else os.getcwd()
-
-
-def environment_of(work: Work, around: Sequence[Group]) -> dict[str, str | None]:
-    """The variables of work: those of the groups around it, then its own."""
-    found: dict[str, str | None] = {}
-    for each in (*(group.work for group in around), work):
-        found |= each.environment
     return found
 
 

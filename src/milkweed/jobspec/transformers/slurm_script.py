@@ -6,12 +6,12 @@ Names of shell variables begin with `mw_`: a plain name could be one that the pe
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
-from ..graph import RunFile, Word
 from .slurm_files import Carried, render_file, render_packed
 from .slurm_shape import OWN_STEP
+from .task_file import Place, Task, render_task_file
 
 EXIT_NOT_DELIVERED = 78
 """The job's own exit code when what it needs was not brought to it: EX_CONFIG of sysexits.h."""
@@ -242,63 +242,17 @@ def render_once(task: str = TASK) -> list[str]:
 
 # A task: what every process of the work goes through, on its node
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Task:
-    """A command with where and with what it runs."""
-
-    run_id: str
-    step_id: str
-    argv: Sequence[Word]
-    tasks: int
-    cwd: str | None
-    """None: the job's folder."""
-    environment: Mapping[str, str | None] = field(default_factory=dict[str, str | None])
-    exports: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Secrets, and the variable in which each is found; a secret without one is only a file."""
-    replica: str = ""
-    """Which replica it is, as a word of the shell; nothing where there is one."""
-    alone: bool = False
-    """One process on the first node, whatever Slurm says of tasks."""
+_SECRETS = "${mw_files%/files}/own/secrets"
+_EACH = Place(
+    first=("mw_files=$JOBSPEC_FILES",),
+    secrets=_SECRETS,
+    rank="$SLURM_PROCID",
+    node="$SLURM_NODEID",
+    nodes="${SLURM_STEP_NUM_NODES:-1}",
+)
+_ALONE = replace(_EACH, rank="0", node="0", nodes="${SLURM_JOB_NUM_NODES:-1}")
 
 
 def render_task(task: Task) -> str:
-    """The file that becomes the command: variables, folder, then nothing but its words."""
-    exported = [(name, variable) for name, variable in task.exports.items() if variable]
-    lines = ["mw_files=$JOBSPEC_FILES"]
-    for at, (name, _) in enumerate(exported):
-        place = f'"${{mw_files%/files}}/own/secrets/"{shlex.quote(name)}'
-        lines.append(f"mw_secret_{at}=$(cat -- {place}; printf x)")
-    for name, value in task.environment.items():
-        lines.append(f"unset {name}" if value is None else f"export {name}={shlex.quote(value)}")
-    lines += [f"export {name}={value}" for name, value in _variables(task).items()]
-    for at, (_, variable) in enumerate(exported):
-        lines += [f'export {variable}="${{mw_secret_{at}%x}}"']
-    cwd = '"$mw_files"' if task.cwd is None else shlex.quote(task.cwd)
-    lines.append(f"cd -- {cwd} || exit 1")
-    return "\n".join([*lines, f"exec {' '.join(map(_render_word, task.argv))}"]) + "\n"
-
-
-def _variables(task: Task) -> dict[str, str]:
-    """What is said to every process; words of the shell."""
-    rank, node, nodes = "0", "0", "${SLURM_JOB_NUM_NODES:-1}"
-    if not task.alone:
-        rank, node, nodes = "$SLURM_PROCID", "$SLURM_NODEID", "${SLURM_STEP_NUM_NODES:-1}"
-    found = {
-        "JOBSPEC_RUN": task.run_id,
-        "JOBSPEC_STEP": task.step_id,
-        "JOBSPEC_FILES": '"$mw_files"',
-        "JOBSPEC_TASK_RANK": f'"{rank}"',
-        "JOBSPEC_TASKS": str(task.tasks),
-        "JOBSPEC_NODE": f'"{node}"',
-        "JOBSPEC_NODES": f'"{nodes}"',
-    }
-    if task.exports:
-        found["JOBSPEC_SECRETS"] = '"${mw_files%/files}/own/secrets"'
-    return {**found, "JOBSPEC_REPLICA": task.replica} if task.replica else found
-
-
-def _render_word(word: Word) -> str:
-    if isinstance(word, RunFile):
-        return f'"$mw_files/"{shlex.quote(word.name)}'
-    return shlex.quote(word)
+    """The file that becomes the command."""
+    return render_task_file(task, _ALONE if task.alone else _EACH)

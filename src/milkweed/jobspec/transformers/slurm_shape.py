@@ -10,7 +10,7 @@ from ...backends.slurm.check import Component
 from ...backends.slurm.times import render_time_limit
 from ...errors import SpecError
 from ...options import Data
-from ..graph import Group, Shape, Step, Work
+from ..graph import Shape, Work
 
 MINUTE_S = 60
 _PLAIN = re.compile(r"[A-Za-z0-9_.,:@+-]+")
@@ -119,22 +119,6 @@ def check_work(work: Work) -> None:
             raise SpecError(f"{name}: only Flux fills in {{{{…}}}}", hint="give a plain path")
     if work.argv and isinstance(work.argv[0], str) and work.argv[0].startswith("-"):
         raise SpecError(f"command: {work.argv[0]!r} begins with a dash", hint="name a program")
-
-
-def check_inside(step: Step, work: Work, group: Group) -> None:
-    """Refuse a step that asks for more than the group around it has: it would wait for ever."""
-    for name in ("queue", "bank"):
-        if getattr(work, name) is not None:
-            raise SpecError(f"{name}: belongs to the group {group.id!r}, which is the allocation")
-    have, want = group.work.shape, work.shape
-    limits = [("nodes", want.nodes or 1, have.nodes or have.slots), ("GPUs", want.gpus, have.gpus)]
-    if not have.exclusive:
-        limits.append(("cores", want.cores, have.cores))
-    if want.exclusive and not have.exclusive:
-        raise SpecError(f"{step.id!r} asks for whole nodes, and {group.id!r} has parts of nodes")
-    for what, asked, there in limits:
-        if asked > there:
-            raise SpecError(f"{asked} {what} are asked for, and the group {group.id!r} has {there}")
 
 
 def make_component(shape: Mapping[str, Any], field: str) -> Component:

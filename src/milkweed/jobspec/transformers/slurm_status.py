@@ -19,13 +19,11 @@ from ...backends.slurm.status import describe_row
 from ...backends.slurm.text import JobRow
 from ...errors import BackendError, UnreachableError
 from ...status import Liveness
-from ..progress import CANCELLED, DONE, State, StepStatus, ended
+from ..progress import CANCELLED, DONE, State, StepStatus, ended, join_statuses
 
 TIMED_OUT = 124
 OUT_OF_MEMORY = 137
 _NEVER = "DependencyNeverSatisfied"
-_ORDER = (State.FAILED, State.CANCELLED, State.SKIPPED, State.DONE)
-"""What is told of several jobs that stand for one step."""
 
 
 def rows_of(mark: str, max_age_s: float | None = None) -> list[JobRow]:
@@ -94,11 +92,6 @@ def judge_detail(detail: JobDetail) -> StepStatus:
         return ended(detail.exit_code or (128 + detail.signal if detail.signal else 1))
     codes = {"TIMEOUT": TIMED_OUT, "DEADLINE": TIMED_OUT, "OUT_OF_MEMORY": OUT_OF_MEMORY}
     return ended(codes.get(word, 1), describe_row(detail))
-
-
-def join_statuses(found: Sequence[StepStatus]) -> StepStatus:
-    """One status for several jobs: that of a failed one first."""
-    return min(found, key=lambda status: _ORDER.index(status.state))
 
 
 def judge_files(job_id: int, logs: Path, labels: Sequence[str]) -> StepStatus:

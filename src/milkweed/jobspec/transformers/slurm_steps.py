@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, cast
 
+from ...backends.noted import SETTLE_S
 from ...backends.slurm import asking, commands
-from ...errors import BackendError, SpecError, StateError
+from ...errors import BackendError, StateError
 from ...logs import follow_files
 from ...options import Data
 from .. import steps
@@ -16,21 +17,31 @@ from ..graph import WORKING, Auth, Batch, Group, NeedKind, Stage, Step, Submit, 
 from ..plan import make_source
 from ..progress import State, StepStatus
 from ..steps import Handle, Scene
+from .groups import (
+    check_around,
+    check_group,
+    check_inside,
+    cwd_of,
+    environment_of,
+    ids_of,
+    labels_of,
+    walk_group,
+)
 from .local import check_cwd
 from .slurm_files import Carried
-from .slurm_groups import cwd_of, environment_of, labels_of, render_controller, render_group
+from .slurm_groups import render_controller, render_group
 from .slurm_jobs import make_files, make_job, pack_staged, parcel_name, save_parcel
 from .slurm_script import (
     TASK,
-    Task,
     make_label,
     render_once,
     render_srun,
     render_task,
     render_work,
 )
-from .slurm_shape import check_inside, check_work, render_step
+from .slurm_shape import check_work, render_step
 from .slurm_status import find_began, poll_job, rows_of
+from .task_file import Task
 
 if TYPE_CHECKING:
     from .slurm import Transformer
@@ -112,7 +123,7 @@ class SlurmStep(steps.StepBase):
         asked = self.record.folder / "asked" / make_label(self.action.id) / "asked-for"
         if not rows and asked.exists():
             # A controller that was away may still read what it was sent.
-            cast("Transformer", self.transformer).sleep(asking.SETTLE_S)
+            cast("Transformer", self.transformer).sleep(SETTLE_S)
             rows = rows_of(self.mark, 0.0)
         if rows:
             return self._make_handle(rows[0].leader)
@@ -160,10 +171,7 @@ class JobStep(SlurmStep):
             return
         check_work(step.work)
         check_cwd(step.work)
-        around = scene.around(step)
-        for group in around:
-            check_inside(step, step.work, group)
-        _check_output(step.work, cwd_of(step, around, scene))
+        check_around(step, scene)
 
     @classmethod
     def render(cls, step: Step, scene: Scene) -> dict[str, Data]:
@@ -182,11 +190,7 @@ class JobStep(SlurmStep):
         ]
         lines = render_work(words, output=output, error=error)
         found = make_job([step], step.id, work, scene, files=files, lines=lines, replicas=replicas)
-        ids = (
-            [step.id]
-            if replicas == 1
-            else [f"{step.id}/{number}" for number in range(1, replicas + 1)]
-        )
+        ids = ids_of(step)
         return {**found, "jobs": [*ids], "prints": [*ids]}
 
 
@@ -196,15 +200,6 @@ def _render_tasks(work: Work) -> list[str]:
 
 def _join(cwd: str | None, path: str | None) -> str | None:
     return None if path is None else os.path.join(cwd or "/", path)
-
-
-def _check_output(work: Work, cwd: str | None) -> None:
-    """A file that lies in the job's folder would be gone with it."""
-    for name in ("output", "error"):
-        path = getattr(work, name)
-        if path is not None and cwd is None and not os.path.isabs(path):
-            hint = "give a whole path, or a cwd; without either it lies in the job's own folder"
-            raise SpecError(f"{name}: {path!r} would be removed with the job", hint=hint)
 
 
 def _make_task(step: Submit | Batch, cwd: str | None, scene: Scene, replicas: int) -> Task:
@@ -235,21 +230,16 @@ class GroupStep(SlurmStep):
             return
         check_work(step.work)
         check_cwd(step.work)
-        if step.work.output or step.work.error:
-            raise SpecError("output: a group prints nothing", hint="say it of the steps inside")
+        check_group(step)
         for group in scene.around(step):
             check_inside(step, step.work, group)
-        known = ("write", "stage", "auth", "submit", "batch", "group")
-        for inner in step.steps:
-            if inner.kind not in known:
-                raise SpecError(f"{inner.id!r} cannot be done inside an allocation")
 
     @classmethod
     def render(cls, step: Step, scene: Scene) -> dict[str, Data]:
         """The command line of sbatch, and the script with the plan of what is inside."""
         if not isinstance(step, Group):
             return {}
-        inside = list(_walk(step))
+        inside = list(walk_group(step))
         files = [*make_files(inside, scene), *render_group(step, scene)]
         check = "command -v python3 >/dev/null || mw_fail 'a group needs python3 on its first node'"
         lines = [check, *render_work(render_controller(), output=None, error=None)]
@@ -272,10 +262,3 @@ class GroupStep(SlurmStep):
             save_secret(self.record, source["secret"], get_secret(source, os.environ))
         for stage in self.options.get("stage", ()):
             save_parcel(self.record, stage["path"], stage["parcel"])
-
-
-def _walk(group: Group) -> Iterator[Step]:
-    for step in group.steps:
-        yield step
-        if isinstance(step, Group):
-            yield from _walk(step)

@@ -200,6 +200,8 @@ class Controller:
         return {name: value for name, value in os.environ.items() if name not in self.unset}
 
     def _open(self, output: str, label: str) -> IO[bytes]:
+        if not output and not self.logs:
+            return os.fdopen(os.dup(1), "ab")  # what it starts tells itself whose words are whose
         return open(output or os.path.join(self.logs, f"{label}.log"), "ab")
 
     def _patience(self, running: list[Item]) -> float:

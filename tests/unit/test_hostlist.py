@@ -7,7 +7,7 @@ import time
 import pytest
 from hypothesis import example, given, strategies as st
 
-from milkweed.backends.slurm.hostlist import MAX_NAMES, expand_hostlist, fold_hostlist
+from milkweed.backends.hostlist import MAX_NAMES, expand_hostlist, fold_hostlist
 
 
 @pytest.mark.parametrize(

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from milkweed.jobspec.transformers import slurm_controller
-from milkweed.jobspec.transformers.slurm_controller import Controller, Group, Item, judge
+from milkweed.jobspec.transformers import group_controller
+from milkweed.jobspec.transformers.group_controller import Controller, Group, Item, judge
 from programs import wait_until
 
-SOURCE = Path(slurm_controller.__file__)
+SOURCE = Path(group_controller.__file__)
 
 
 def item(name: str, script: str = "true", *needs: tuple[str, str], **more: Any) -> dict[str, Any]:

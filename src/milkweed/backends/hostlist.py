@@ -1,4 +1,4 @@
-"""The short form in which Slurm writes the names of many hosts: `r[1-2]n[01-03],login`."""
+"""The short form in which schedulers write the names of many hosts: `r[1-2]n[01-03],login`."""
 
 from __future__ import annotations
 

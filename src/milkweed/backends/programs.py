@@ -1,0 +1,138 @@
+"""Running a scheduler's own commands, and asking for a queue no more often than it is worth."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from ..errors import UnreachableError
+
+Row = TypeVar("Row")
+_T = TypeVar("_T")
+_PR_SET_PDEATHSIG = 1
+SLOWEST_S = 10.0
+"""The longest pause between two looks at the queue."""
+_PACE = 0.1
+"""After waiting for t seconds without a change, look again after this share of t."""
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """How a command ended."""
+
+    code: int
+    said: str
+    trouble: str
+
+
+def run_program(
+    argv: Sequence[str],
+    *,
+    env: Mapping[str, str],
+    timeout_s: float,
+    text: str = "",
+    cwd: str | None = None,
+    tied: bool = False,
+) -> Done:
+    """Run a command to its end; FileNotFoundError or subprocess.TimeoutExpired when there is none.
+
+    One that is `tied` ends with this process, however that ends.
+    """
+    done = subprocess.run(  # noqa: S603  a list of arguments: there is nothing to quote
+        argv,
+        input=os.fsencode(text),  # a path need not be text
+        capture_output=True,
+        timeout=timeout_s,
+        cwd=cwd,
+        env=env,
+        check=False,
+        preexec_fn=_make_tie() if tied else None,
+    )
+    said, trouble = (data.decode(errors="replace") for data in (done.stdout, done.stderr))
+    return Done(done.returncode, said, trouble)
+
+
+def _make_tie() -> Callable[[], object]:
+    """What a new process does to be killed when the one that started it is gone."""
+    libc = ctypes.CDLL(None)  # loaded before the fork: after it, other threads' locks stay locked
+    return lambda: libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def start_program(
+    argv: Sequence[str], env: Mapping[str, str], *, tied: bool = False
+) -> subprocess.Popen[str]:
+    """Start a command to talk with what it runs; one that is `tied` ends with this process."""
+    return subprocess.Popen(  # noqa: S603  a list of arguments: there is nothing to quote
+        argv,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env=env,
+        preexec_fn=_make_tie() if tied else None,  # noqa: PLW1509  it takes no lock
+    )
+
+
+def read_answer(command: str, read: Callable[[], _T]) -> _T:
+    """What a command printed, as a value: what cannot be read says nothing."""
+    try:
+        return read()
+    except ValueError as error:
+        raise UnreachableError(f"what {command} printed cannot be read", seen=str(error)) from error
+
+
+class PacedQueue(Generic[Row]):
+    """A user's jobs, read at most once for everybody who waits in this process."""
+
+    def __init__(
+        self,
+        read: Callable[[], list[Row]],
+        gist: Callable[[list[Row]], object],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`gist` is what of the jobs is worth looking again for."""
+        self._load = read
+        self._gist = gist
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._rows: list[Row] = []
+        self._read_s = self._changed_s = float("-inf")
+        self._error: UnreachableError | None = None
+        self.queries = 0
+
+    def rows(self, max_age_s: float | None = None) -> list[Row]:
+        """The jobs; not older than asked for, or than it is worth after waiting so long."""
+        with self._lock:
+            now_s = self._clock()
+            pace_s = min(SLOWEST_S, max(0.02, (now_s - self._changed_s) * _PACE))
+            if now_s - self._read_s >= (pace_s if max_age_s is None else max_age_s):
+                self._read()
+            if self._error is not None:
+                raise self._error
+            return self._rows
+
+    def _read(self) -> None:
+        self.queries += 1
+        began_s = self._clock()
+        try:
+            rows = self._load()
+        except UnreachableError as error:
+            self._error = error
+        else:
+            if self._gist(rows) != self._gist(self._rows):
+                self._changed_s = self._clock()
+            self._rows, self._error = rows, None
+        self._read_s = began_s
+
+    def wake(self) -> None:
+        """Something happened: look soon, and often."""
+        with self._lock:
+            self._read_s = float("-inf")
+            self._changed_s = self._clock()
