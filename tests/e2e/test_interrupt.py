@@ -58,7 +58,7 @@ def test_an_unrecorded_job_leaves_nothing(client: Client, delay_s: float) -> Non
     )
     time.sleep(delay_s)
     interrupt(program)
-    wait_until(lambda: not keepers_of(client), timeout_s=10)
+    wait_until(lambda: not keepers_of(client))
 
 
 @pytest.mark.parametrize("delay_s", DELAYS_S[1::2])

@@ -8,6 +8,7 @@ import signal
 import pytest
 
 from milkweed._checkpoint import POINTS
+from milkweed.worker.lease import OWNER_GRACE_S
 from programs import Client, read_number, session_members, wait_until
 
 pytestmark = pytest.mark.e2e
@@ -98,6 +99,20 @@ def test_a_kill_at_any_point_of_starting_is_recovered(client: Client, point: str
     )
     assert "entries 1" in out
     assert "left False" in out
+
+
+@pytest.mark.parametrize("point", ["submit", "record"])
+def test_an_owner_that_never_connects_takes_its_hosts_along(client: Client, point: str) -> None:
+    """SIGKILL between starting hosts and connecting to them: without a record they do not wait for anybody."""
+    client.run(
+        f"""
+        from milkweed.testing import crash_at
+        with crash_at({point!r}, kill=True):
+            ProcessJob({{"workers": 2}}).state(cached_path=None)
+        """,
+        code_expected=-9,
+    )
+    wait_until(lambda: not client.home.exists(), timeout_s=OWNER_GRACE_S / 2)
 
 
 @pytest.mark.parametrize("point", ["cancel", "forget", "remove"])

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from .. import identity
 from ..registry import folder_of
 from ..spec import JobSpec, MeshSpec
 from ..worker import wire
@@ -19,6 +20,7 @@ def make_start(request: Request, run: Path, *, hosts: bool) -> dict[str, Any]:
     return {
         "apply_id": request.apply_id,
         "keep": request.keep,
+        "owner": identity.process(os.getpid()),
         "idle_timeout_s": spec.lifetime.idle_timeout_s,
         "time_limit_s": spec.lifetime.time_limit_s,
         "cwd": os.getcwd(),

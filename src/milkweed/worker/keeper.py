@@ -148,11 +148,18 @@ class Keeper:
 
     async def _watch_lease(self) -> None:
         while True:
+            self._look_for_owner()
             if reason := self.lease.over(time.monotonic(), self.clients.count):
                 self.lease_over = True
                 self.stop(reason)
                 return
             await asyncio.sleep(self.lease.next_check_s)
+
+    def _look_for_owner(self) -> None:
+        """The program that started hosts may end before it connects: the hosts have lost their owner then."""
+        owner = self.start.get("owner")
+        if owner and not self.lease.owner_seen and not identity.is_running(owner):
+            self.lease.owner_lost = True
 
     def _leave(self) -> None:
         """Without a record nobody looks here again: leave nothing. With one, leave the reason and the logs."""
