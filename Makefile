@@ -26,8 +26,7 @@ PYTEST := $(BIN)/python -m pytest
 PYTEST_ARGS ?= -n 2 --dist loadfile
 # How quick commands are is measured before the machine has anything else to do.
 SPEED := tests/gates/test_speed_budget.py
-# Tests on a real Slurm run on its login node, one after the other: they break it. Two clusters side by side would need
-# more than two cores.
+# Tests on a real Slurm run on its login node, one after the other: they break it.
 SLURM := tests/labs/slurm/with.sh 6 --
 # Tests on a real Kubernetes run as a program in it, one after the other likewise.
 KUBERNETES := tests/labs/kubernetes/with.sh 2 --
@@ -44,15 +43,12 @@ demo: $(VENV)/.milkweed ## run the demonstration on this machine
 
 .PHONY: test
 test: lint ## lint, then every test; what this machine lacks is skipped, with the reason
-	@failed=; STAGE_NOTES=$$(mktemp); export STAGE_NOTES; trap 'rm -f "$$STAGE_NOTES"' EXIT; \
-	stage() { tests/stage "$$@" || failed+=" $$1"; }; \
-	stage speed $(PYTEST) -n 0 -q $(SPEED); \
-	stage here $(PYTEST) $(PYTEST_ARGS) -rs -m 'not slurm and not kubernetes' --ignore $(SPEED); \
-	stage slurm-22 env VER=22 MILKWEED_CHAOS_S=$${MILKWEED_CHAOS_S:-30} $(SLURM) $(PYTEST) -n 0 -rs tests/slurm; \
-	stage slurm-24 env VER=24 $(SLURM) $(PYTEST) -n 0 -rs -m 'not slow' tests/slurm; \
-	stage kubernetes $(KUBERNETES) $(PYTEST) -n 0 -rs tests/kubernetes; \
-	[ ! -s "$$STAGE_NOTES" ] || { echo "unsteady: passed at the second try only:"; cat "$$STAGE_NOTES"; }; \
-	[ -z "$$failed" ] || { echo "test failed:$$failed" >&2; exit 1; }
+	@$(BIN)/python tests/stages.py \
+	  'speed: $(PYTEST) -n 0 -q $(SPEED)' + \
+	  'here: $(PYTEST) $(PYTEST_ARGS) -rs -m "not slurm and not kubernetes" --ignore $(SPEED)' + \
+	  'slurm-22: env VER=22 MILKWEED_CHAOS_S=$(or $(MILKWEED_CHAOS_S),30) $(SLURM) $(PYTEST) -n 0 -rs tests/slurm' \
+	  'kubernetes: $(KUBERNETES) $(PYTEST) -n 0 -rs tests/kubernetes' \
+	  'slurm-24: env VER=24 $(SLURM) $(PYTEST) -n 0 -rs -m "not slow" tests/slurm'
 
 .PHONY: chaos
 chaos: $(VENV)/.dev ## ten minutes of random faults on a real Slurm; MILKWEED_CHAOS_SEED repeats one
