@@ -238,7 +238,7 @@ def check_programs(world: World) -> None:
 def judge(world: World, program: Program) -> str:
     """How a program ended; a bare traceback is wrong."""
     code, text = program.process.returncode, program.tail(1000)
-    if -code in {signal.SIGKILL, signal.SIGTERM} & set(program.signalled):
+    if -code in program.signalled:  # an interrupt, too, once Python has let go of it at its end
         return signal.Signals(-code).name
     if "Exception in thread" in text and "milkweed/" in text and not program.signalled:
         world.blame(f"a thread of {program.log.stem} failed:\n{program.tail()}")
