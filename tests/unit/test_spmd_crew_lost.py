@@ -129,7 +129,8 @@ def test_a_connection_that_is_mended(world: World) -> None:
     crew.order("w/0", {"op": "prepare", "id": "T.3"})
     keeper.wait_for("prepare", 2)
     keeper.hang_up(abruptly=True)
-    assert keeper.wait_for("report") == [{"op": "report", "id": "T.3", "host": "w/0"}]
+    report = {"op": "report", "id": "T.3", "number": 0, "host": "w/0"}
+    assert keeper.wait_for("report") == [report]
     assert ops(keeper) == [*["prepare w/0"] * 3, "report w/0"]
     assert keeper.wait_for("prepare")[-1]["id"] == "T.3"
     assert len(keeper.wait_for("hello", 2)) == 2

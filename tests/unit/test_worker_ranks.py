@@ -385,6 +385,7 @@ def test_what_an_end_tells(machine: Machine) -> None:
         "halted": False,
         "error": "",
         "tail": ["oh"],
+        "number": second["number"],
     }
     assert (first["code"], first["tail"]) == (0, [])
     assert {client for client, _ in machine.told} == {"me"}

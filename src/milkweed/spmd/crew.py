@@ -26,6 +26,8 @@ from ..job.progress import Progress
 from ..job.watch import explain, glance
 from ..status import HostState, Liveness, Status
 from ..units import render_duration
+from .console import say
+from .hearing import Hearing
 from .target import Target, check_backend, check_kept
 
 Message = Mapping[str, Any]
@@ -65,7 +67,7 @@ class Crew:
         """Addresses, each with the keeper that was behind it: one that replaces it is new."""
         self._saying = threading.RLock()
         """Held while orders are given, so that none overtakes another that is said again."""
-        self._show = show
+        self._hearing = Hearing(show, self.inbox.put)
         self._sleep = sleep
         self._clock = clock
         self._bring = prepare
@@ -90,17 +92,14 @@ class Crew:
     def _hear(self, session: Session, message: Message) -> None:
         kind = message.get("ev")
         self._addresses |= dict.fromkeys(session.labels, session.address)
-        if kind == "out":
-            if message.get("kind") == "rank":
-                self._show(message)
-        elif kind == "host":
+        if kind == "host":
             self._saw_host(message)
         elif kind == "closed":
             self._presence.drop(session)
             if not session.left and not self._over:
                 self._find_out(session)
         else:
-            self.inbox.put(message)
+            self._hearing.take(session, message)
 
     def _saw_host(self, host: Message) -> None:
         label = str(host["host"])
@@ -120,6 +119,7 @@ class Crew:
         until_s = self._clock() + (REJOIN_S if parse_door(session.address).machine else 0.0)
         with self._saying:
             self._broken.add(session.address)
+        told = False
         try:
             while not self._over and self._clock() < until_s and self._may_come_back(session):
                 if self._presence.rejoin(session):
@@ -127,6 +127,7 @@ class Crew:
                         self._broken.discard(session.address)
                         self._say_again(session.labels)
                     return
+                told = told or self._tell_broken(session)
                 self._sleep(RETRY_S)
         finally:
             self._broken.discard(session.address)
@@ -136,12 +137,19 @@ class Crew:
             words = reason or f"its machine {session.node} does not answer".replace("  ", " ")
             self._saw_host({"host": label, "state": "failed", "reason": words})
 
+    def _tell_broken(self, session: Session) -> bool:
+        hosts = ", ".join(self.target.pick(session.labels))
+        if hosts:
+            say(f"the connection to {hosts} is broken: ranks there go on, and it is tried again")
+        return True
+
     def _say_again(self, labels: Sequence[str]) -> None:
         """Nobody knows which orders got through: keepers do nothing twice, and answer again."""
         for label in labels:
             for message in list(self._orders.get(label, ())):
                 self._send(label, message)
-            self._send(label, {"op": "report", "id": self._running})
+            heard = self._hearing.number(self._running, label)
+            self._send(label, {"op": "report", "id": self._running, "number": heard})
 
     def _may_come_back(self, session: Session) -> bool:
         status = glance(self.target.backend, self.target.handle, fresh=True)
@@ -321,9 +329,10 @@ class Crew:
             )
 
     def close(self) -> None:
-        """Leave; ranks that may still run end."""
+        """Leave, after all that was printed is shown; ranks that may still run end."""
         self._over = True
         self._presence.close(1.0)
+        self._hearing.close()
 
 
 class Interrupted(Exception):  # noqa: N818  it is no error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import os
 import signal
 import socket
@@ -18,6 +19,7 @@ from typing import Any
 from . import affinity, children, devices, serve
 from .children import Child, Output
 from .fleet import Fleet, HostEntry
+from .outbox import Outbox
 from .ports import hold_port
 from .rank_logs import RankLogs, Stream, Tee, read_streams, read_tail
 
@@ -41,8 +43,8 @@ class Gang:
     client: str
     entry: HostEntry
     logs: RankLogs
+    outbox: Outbox
     running: dict[int, Child] = field(default_factory=dict[int, Child])
-    ended: list[Message] = field(default_factory=list[Message])
     tees: dict[int, dict[str, Tee]] = field(default_factory=dict[int, dict[str, Tee]])
     halted: bool = False
     signals: set[str] = field(default_factory=set[str])
@@ -96,7 +98,8 @@ class Gangs:
             self._tell(client, {**answer, "error": f"there is no host {label} here"})
             return
         if (number, label) not in self._gangs:
-            gang = Gang(number, client, entry, self._make_logs(order))
+            outbox = Outbox(functools.partial(self._tell, client))
+            gang = Gang(number, client, entry, self._make_logs(order), outbox)
             self._gangs[number, label] = gang
             try:
                 self._start(gang, order)
@@ -126,11 +129,15 @@ class Gangs:
             loop = asyncio.get_running_loop()
             loop.call_later(float(order["grace_s"]), self._kill, gang)
 
-    def report(self, client: str, order: Message) -> None:
-        """Say once more what became of ranks: the client was away and may have missed it."""
-        for gang in self._find(str(order["id"])):
-            for message in gang.ended:
-                self._tell(client, message)
+    def report(self, _client: str, order: Message) -> None:
+        """Say once more what ranks printed and how they ended: the client was away and may have missed it."""
+        for gang in self._find(str(order["id"]), str(order["host"])):
+            gang.outbox.repeat(int(order["number"]))
+
+    def heard(self, _client: str, order: Message) -> None:
+        """The client has what it was told of a gang, up to a number."""
+        for gang in self._find(str(order["id"]), str(order["host"])):
+            gang.outbox.heard(int(order["number"]))
 
     def _find(self, number: str, host: str | None = None) -> list[Gang]:
         """A gang's share on one host, or on all that are here."""
@@ -229,14 +236,14 @@ class Gangs:
         self, gang: Gang, rank: Message, streams: Mapping[str, Stream]
     ) -> tuple[Output, Output]:
         number, local = int(rank["rank"]), int(rank["local"])
-        head = {"ev": "out", "host": gang.entry.label, "rank": str(number), "kind": "rank"}
+        head = {"ev": "out", "id": gang.number, "host": gang.entry.label, "rank": str(number)}
 
         def take(name: str) -> Callable[[list[str]], None]:
             def out(lines: list[str]) -> None:
                 gang.entry.log.write(f"[{number}] ", lines)
                 if streams[name].file:
                     gang.logs.filter(name, str(rank["prefix"]), lines)
-                self._tell(gang.client, {**head, "stream": name, "lines": lines})
+                gang.outbox.put({**head, "kind": "rank", "stream": name, "lines": lines})
 
             return out
 
@@ -245,7 +252,9 @@ class Gangs:
             written = stream.file and stream.piped
             tees[name] = Tee(gang.logs.path(local, name) if written else None, take(name))
         gang.tees[number] = tees
-        return Output(tees["out"]), Output(tees["err"])
+        outputs = Output(tees["out"]), Output(tees["err"])
+        gang.outbox.watch(*outputs)
+        return outputs
 
     # Ending
 
@@ -270,12 +279,11 @@ class Gangs:
             "error": gang.logs.error(local) if code else "",
             "tail": self._tail(gang, number, local) if code else [],
         }
-        gang.ended.append(message)
         if code == -signal.SIGTERM and not gang.halted:
             # A scheduler that ends a job tells all its processes at once: the keeper may hear it last.
-            asyncio.get_running_loop().call_later(KILL_RACE_S, self._tell, gang.client, message)
+            asyncio.get_running_loop().call_later(KILL_RACE_S, gang.outbox.put, message)
         else:
-            self._tell(gang.client, message)
+            gang.outbox.put(message)
         if not gang.running:
             self._finish(gang)
 
@@ -304,6 +312,7 @@ class Gangs:
             self._fleet.end(gang.running.values())
 
     def _forget(self, gang: Gang) -> None:
+        gang.outbox.close()
         self._gangs.pop((gang.number, gang.entry.label), None)
 
     def done(self, client: str, order: Message) -> None:
