@@ -108,6 +108,9 @@ class FakeCrew:
         self.silent: set[tuple[str, str]] = set()
         """Which orders a host does not answer."""
         self.gone: set[str] = set()
+        self.doubtful: set[str] = set()
+        """Hosts that do not answer, and are not lost yet."""
+        self.probed: list[Sequence[str]] = []
         self.stubborn: set[str] = set()
         """Hosts whose ranks end only when they are made to."""
         self.scripts: list[Callable[[], None]] = []
@@ -144,6 +147,14 @@ class FakeCrew:
         self.orders.append((message["op"], label, message))
         if label not in self.gone:
             getattr(self, f"_{message['op']}")(label, message)
+
+    def probe(self, labels: Sequence[str]) -> None:
+        """Have hosts answer."""
+        self.probed.append(list(labels))
+
+    def unsure(self, labels: Sequence[str]) -> list[str]:
+        """Those that do not answer."""
+        return [label for label in labels if label in self.doubtful]
 
     def look(self) -> None:
         """Ask the scheduler."""
@@ -225,6 +236,7 @@ class FakeCrew:
 
     def _lose(self, label: str, reason: str) -> Message:
         self.gone.add(label)
+        self.doubtful.discard(label)
         self.lost[label] = reason
         self.present = [other for other in self.present if other != label]
         self._live = {rank: place for rank, place in self._live.items() if place[0] != label}

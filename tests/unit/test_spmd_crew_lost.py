@@ -237,6 +237,26 @@ def test_a_host_is_greeted_once_when_it_is_back(world: World) -> None:
         world.keepers[1].hang_up()
 
 
+def test_a_host_that_is_out_of_reach_is_unsure(world: World) -> None:
+    """Until it is back or lost; one that answers is not."""
+    keeper, crew = join_remote(world)
+    crew.probe(["w/0"])
+    assert crew.unsure(["w/0"]) == []
+    seen: list[list[str]] = []
+
+    def sleep(seconds: float) -> None:
+        world.clock.sleep(seconds)
+        seen.append(crew.unsure(["w/0"]))
+
+    world.sleep = sleep
+    keeper.close()
+    crew.probe(["w/0"])
+    assert world.heard()["ev"] == "lost"
+    assert seen
+    assert all(hosts == ["w/0"] for hosts in seen)
+    assert crew.unsure(["w/0"]) == []
+
+
 def test_orders_for_a_host_that_is_out_of_reach(world: World) -> None:
     """It is told when it is back: ranks that must end would else go on until `done` kills them."""
     keeper, crew = join_remote(world)

@@ -13,7 +13,7 @@ from typing import Any
 
 from ..errors import DeadlineError, SpecError
 from .console import Console, EventLog
-from .crew import LOOK_EVERY_S, Crew, Interrupted
+from .crew import LOOK_EVERY_S, REJOIN_S, Crew, Interrupted
 from .launch import Launch
 from .layout import Gathering, lay_out, make_command, make_ranks
 
@@ -22,6 +22,8 @@ ANSWER_S = 60.0
 """How long a host may take to start its ranks."""
 SLACK_S = 10.0
 """How much longer than the grace time a host may take to end ranks."""
+VERDICT_S = REJOIN_S + SLACK_S
+"""How long it may take until a host that does not answer is back, or lost."""
 TICK_S = 0.5
 
 
@@ -86,6 +88,8 @@ class Attempt:
         self._failures: list[Message] = []
         self._ranks: dict[str, list[int]] = {}
         self._hosts: Sequence[str] = ()
+        self._missed: _Lost | None = None
+        """Which host was lost while ranks were being ended anyway."""
         self._stop: Interrupted | None = None
         """What wanted it to end while ranks were being ended anyway."""
 
@@ -245,6 +249,8 @@ class Attempt:
         for _message in self._messages():
             if self._failures:
                 self._halt("SIGTERM")
+                if self._launch.elastic:
+                    self._raise_lost()
                 return self._make_failure(gathering.size)
             if not self._running:
                 return Outcome(ending=Ending.DONE, size=gathering.size)
@@ -261,6 +267,18 @@ class Attempt:
             return False
         self._crew.look()
         return len(self._crew.present) > len(gathering.groups)
+
+    def _raise_lost(self) -> None:
+        """Raise that a host is lost, when it is: ranks elsewhere fail for it sooner than that is known."""
+        if self._missed is not None:
+            raise self._missed
+        self._crew.probe(self._hosts)
+        deadline_s = self._clock() + VERDICT_S
+        if self._crew.unsure(self._hosts):
+            for _message in self._messages():
+                if not self._crew.unsure(self._hosts) or self._clock() >= deadline_s:
+                    break
+        self._check_there(self._hosts)
 
     def _make_failure(self, size: int) -> Outcome:
         order = sorted(self._failures, key=_when)
@@ -290,8 +308,8 @@ class Attempt:
                 for _message in self._messages():
                     if not self._running or self._clock() >= deadline_s:
                         return
-            except _Lost:
-                continue
+            except _Lost as lost:
+                self._missed = self._missed or lost
             except Interrupted as stop:
                 self._stop = stop
                 raise KeyboardInterrupt from None

@@ -13,6 +13,7 @@ from typing import Any
 
 from ..backends.base import Admits, Controls
 from ..bell import bell
+from ..channel import HOST_PATIENCE_S
 from ..control import Session, parse_door
 from ..errors import (
     AllocationEndedError,
@@ -33,6 +34,8 @@ from .target import Target, check_backend, check_kept
 Message = Mapping[str, Any]
 REJOIN_S = 25.0
 """How long a host whose connection broke may take to answer again; its ranks go on for a little longer."""
+PROBE_S = HOST_PATIENCE_S + 2.0
+"""How long a host may take to answer at all: one that is silent for less is noticed by then."""
 RETRY_S = 0.5
 LOOK_EVERY_S = 3.0
 POLL_S = 0.02
@@ -182,6 +185,20 @@ class Crew:
         """The mesh's hosts that are lost, and why."""
         with self._lock:
             return {label: why for label, why in self._lost.items() if self.target.has(label)}
+
+    def unsure(self, labels: Sequence[str]) -> list[str]:
+        """Those of the hosts that do not answer now, and may be back or lost soon."""
+        there = {label for each in self._presence.sessions if each.open for label in each.labels}
+        lost = self.lost
+        return [label for label in labels if label not in there and label not in lost]
+
+    def probe(self, labels: Sequence[str]) -> None:
+        """Have hosts answer, so that one that is gone without a word is noticed."""
+        asked = [each for each in self._presence.sessions if set(labels) & set(each.labels)]
+        for session in asked:
+            session.ask_sync()
+        for session in asked:
+            session.wait_synced(PROBE_S)
 
     def address(self, label: str, among: Sequence[str]) -> str:
         """How ranks of the hosts `among` reach a host: by name, or as their own machine."""
