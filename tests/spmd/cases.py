@@ -136,6 +136,11 @@ FORMS = [
         line="'my train.py' a",
         files={"my train.py": PACKAGE["pkg/mod.py"]},
     ),
+    Case(
+        name="script called torchrun",
+        line="torchrun a",
+        files={"torchrun": PACKAGE["pkg/mod.py"]},
+    ),
     Case(name="missing script", line="nothing.py", code=1),
     Case(name="syntax error", line="wrong.py", files={"wrong.py": "def\n"}, code=1),
     Case(name="script arguments", line="train.py a --b=c -d -- e", script=ARGUMENTS),

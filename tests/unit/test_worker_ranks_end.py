@@ -125,7 +125,8 @@ def test_ending_a_fresh_fork_does_not_end_the_keeper(
     heard: list[str] = []
     machine.loop.add_signal_handler(signal.SIGTERM, heard.append, "SIGTERM")
     monkeypatch.setattr(serve, "name_process", lambda _name: time.sleep(0.3))
-    machine.launch("sleep 60", ranks=2, virtual=True, env={"CUDA_VISIBLE_DEVICES": "0"})
+    machine.launch("sleep 60")
+    machine.order("done")
     machine.exits()
     machine.rest(0.1)
     assert heard == []

@@ -354,12 +354,15 @@ class Fleet:
         """Fork a child that is watched from now on."""
         fds = (outputs[0].write_fd, outputs[1].write_fd)
         name = f"{child.host} r{child.rank}" if child.rank else child.host
-        child.pid = children.fork(run, name=name, env=env, cwd=cwd, outputs=fds, keep_fd=keep_fd)
+        try:
+            child.pid = children.fork(
+                run, name=name, env=env, cwd=cwd, outputs=fds, keep_fd=keep_fd
+            )
+        finally:
+            for output in outputs:
+                output.close_writer()
         self._children[child.pid] = child
-        self._outputs = [output for output in self._outputs if output.read_fd >= 0]
-        for output in outputs:
-            output.close_writer()
-            self._outputs.append(output)
+        self._outputs = [*(each for each in self._outputs if each.read_fd >= 0), *outputs]
 
     def reap(self) -> None:
         """Collect every child that has ended, adopted ones included."""

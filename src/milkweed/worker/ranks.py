@@ -10,17 +10,18 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from string import Template
 from typing import Any
 
-from . import affinity, children, devices, serve
+from . import children, devices
 from .children import Child, Output
 from .fleet import Fleet, HostEntry
 from .outbox import Outbox
 from .ports import hold_port
+from .rank_env import find_cpus, make_base, make_env
 from .rank_logs import RankLogs, Stream, Tee, read_streams, read_tail
 
 GANG_ENV = "MILKWEED_GANG"
@@ -182,31 +183,31 @@ class Gangs:
         if not os.path.isdir(cwd):
             raise ValueError(f"the folder {cwd} is not on host {gang.entry.label}")
         gang.logs.make(int(rank["local"]) for rank in order["ranks"])
-        base = {**own_environment(self._fleet.host_env(gang.entry)), **order["env"]}
-        base[GANG_ENV] = gang.mark
-        if len(order["ranks"]) > 1:
-            base.setdefault("OMP_NUM_THREADS", "1")
-        base.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1")
+        base = {**make_base(self._fleet.host_env(gang.entry), order), GANG_ENV: gang.mark}
+        # Whatever is wrong with any rank is found before the first one is there.
+        envs = [self._make_env(gang, rank, order, base) for rank in order["ranks"]]
         locals_ = [int(rank["local"]) for rank in order["ranks"]]
         cpus_of = find_cpus(order["numa"], locals_, base)
-        for rank in order["ranks"]:
-            self._start_rank(gang, rank, order, base, cpus_of, cwd)
+        for rank, env in zip(order["ranks"], envs, strict=True):
+            self._start_rank(gang, rank, order, env, cpus_of.get(int(rank["local"])), cwd)
+
+    @staticmethod
+    def _make_env(
+        gang: Gang, rank: Message, order: Message, base: Mapping[str, str]
+    ) -> dict[str, str]:
+        error = str(gang.logs.error_path(int(rank["local"]))) if order["errors"] else ""
+        return make_env(base, rank, error=error, virtual=bool(order["virtual"]))
 
     def _start_rank(  # noqa: PLR0917  all of one order
         self,
         gang: Gang,
         rank: Message,
         order: Message,
-        base: Mapping[str, str],
-        cpus_of: Mapping[int, set[int]],
+        env: Mapping[str, str],
+        cpus: set[int] | None,
         cwd: str,
     ) -> None:
         number, local = int(rank["rank"]), int(rank["local"])
-        env = {**base, **rank["env"]}
-        env["TORCHELASTIC_ERROR_FILE"] = str(gang.logs.error_path(local)) if order["errors"] else ""
-        if order["virtual"]:
-            env.update(virtual_rank(local, env))
-        cpus = cpus_of[local] if cpus_of else set[int]()
         argv = list(order["argv"])
         python = env.get("PYTHON_EXEC") or sys.executable
         argv = [python if word is None else str(word) for word in argv]
@@ -340,43 +341,6 @@ def _redirect(files: Mapping[str, str]) -> None:
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
         os.dup2(fd, {"out": 1, "err": 2}[name])
         os.close(fd)
-
-
-def own_environment(env: Mapping[str, str]) -> dict[str, str]:
-    """An environment without what only the keeper needs: the way to import itself."""
-    kept = dict(env)
-    kept.pop("MONARCH_SKIP_TRITON_DEEPBIND", None)
-    here = str(Path(serve.__file__).parents[2])
-    paths = kept.get("PYTHONPATH", "").split(os.pathsep)
-    if paths[0] == here:
-        kept["PYTHONPATH"] = os.pathsep.join(paths[1:])
-        if not kept["PYTHONPATH"]:
-            del kept["PYTHONPATH"]
-    return kept
-
-
-def virtual_rank(local: int, env: Mapping[str, str]) -> dict[str, str]:
-    """Let a rank see one device only, as its first."""
-    visible = env.get("CUDA_VISIBLE_DEVICES")
-    names = [str(local)] if visible is None else visible.split(",")
-    if visible is not None and local >= len(names):
-        raise ValueError(f"local rank {local} has no device: CUDA_VISIBLE_DEVICES={visible}")
-    mine = names[0] if visible is None else names[local]
-    return {"LOCAL_RANK": "0", "CUDA_VISIBLE_DEVICES": mine.strip()}
-
-
-def find_cpus(
-    mode: str | None, locals_: Sequence[int], env: Mapping[str, str]
-) -> dict[int, set[int]]:
-    """The CPUs that ranks are bound to; none when they may run anywhere."""
-    if not mode:
-        return {}
-    allowed = os.sched_getaffinity(0)
-    addresses = affinity.gpu_addresses(env)
-    return {
-        local: affinity.cpus_for(mode, local, allowed=allowed, env=env, addresses=addresses)
-        for local in locals_
-    }
 
 
 def left_behind(mark: str) -> list[int]:
