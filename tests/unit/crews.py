@@ -16,12 +16,13 @@ import pytest
 
 from milkweed import registry
 from milkweed.backends.base import Capabilities
+from milkweed.errors import MilkweedError
 from milkweed.events import Events
 from milkweed.spec import JobSpec, make_meshes
 from milkweed.spmd import run as run_module
 from milkweed.spmd.attempt import Attempt, Outcome, Settings
 from milkweed.spmd.console import Console, EventLog
-from milkweed.spmd.crew import Interrupted
+from milkweed.spmd.inbox import Interrupted
 from milkweed.spmd.launch import Launch, parse
 from milkweed.spmd.layout import PREFIX
 from milkweed.spmd.target import Target
@@ -156,10 +157,19 @@ class FakeCrew:
         """Those that do not answer."""
         return [label for label in labels if label in self.doubtful]
 
-    def look(self) -> None:
+    def look_aside(self) -> None:
         """Ask the scheduler."""
         self.looks += 1
-        self.on_look()
+        try:
+            self.on_look()
+        except MilkweedError as error:
+            self.inbox.put({"ev": "looked", "error": error})
+        else:
+            self.inbox.put({"ev": "looked"})
+
+    def interrupt(self, name: str) -> None:
+        """Take a signal."""
+        self.inbox.put({"ev": "signal", "name": name})
 
     def revive(self) -> None:
         """Have lost hosts started again."""

@@ -9,7 +9,7 @@ import pytest
 
 from milkweed.errors import AllocationEndedError, DeadlineError, SpecError
 from milkweed.spmd.attempt import ANSWER_S, SLACK_S, Ending, Outcome
-from milkweed.spmd.crew import Interrupted
+from milkweed.spmd.inbox import Interrupted
 from milkweed.testing import FakeClock
 from unit.crews import GRACE_S, PORT, TWO, Attempts, make_exit
 

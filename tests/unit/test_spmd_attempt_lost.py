@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from milkweed.spmd.attempt import VERDICT_S, Ending
-from milkweed.spmd.crew import Interrupted
+from milkweed.spmd.inbox import Interrupted
 from milkweed.testing import FakeClock
 from unit.crews import Attempts
 

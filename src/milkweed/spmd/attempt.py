@@ -13,7 +13,8 @@ from typing import Any
 
 from ..errors import DeadlineError, SpecError
 from .console import Console, EventLog
-from .crew import LOOK_EVERY_S, REJOIN_S, Crew, Interrupted
+from .crew import LOOK_EVERY_S, REJOIN_S, Crew
+from .inbox import Interrupted
 from .launch import Launch
 from .layout import Gathering, lay_out, make_command, make_ranks
 
@@ -246,7 +247,7 @@ class Attempt:
 
     def _watch(self, gathering: Gathering) -> Outcome:
         looked_s = self._clock()
-        for _message in self._messages():
+        for message in self._messages():
             if self._failures:
                 self._halt("SIGTERM")
                 if self._launch.elastic:
@@ -254,18 +255,19 @@ class Attempt:
                 return self._make_failure(gathering.size)
             if not self._running:
                 return Outcome(ending=Ending.DONE, size=gathering.size)
-            if self._clock() - looked_s >= LOOK_EVERY_S:
+            if message and message["ev"] == "looked" and self._has_grown(message, gathering):
+                self._halt("SIGTERM")
+                return Outcome(ending=Ending.GROWN, size=gathering.size)
+            may_grow = len(gathering.groups) < self._launch.max_nodes
+            if may_grow and self._clock() - looked_s >= LOOK_EVERY_S:
                 looked_s = self._clock()
-                if self._may_grow(gathering):
-                    self._halt("SIGTERM")
-                    return Outcome(ending=Ending.GROWN, size=gathering.size)
+                self._crew.look_aside()
         raise AssertionError("messages never end")
 
-    def _may_grow(self, gathering: Gathering) -> bool:
-        """Whether more hosts are there than take part, and may."""
-        if len(gathering.groups) >= self._launch.max_nodes:
-            return False
-        self._crew.look()
+    def _has_grown(self, looked: Message, gathering: Gathering) -> bool:
+        """Whether more hosts are there than take part."""
+        if error := looked.get("error"):
+            raise error
         return len(self._crew.present) > len(gathering.groups)
 
     def _raise_lost(self) -> None:

@@ -15,7 +15,8 @@ from ..events import Events
 from ..job.preparing import find_sent
 from .attempt import Attempt, Ending, Outcome, Settings
 from .console import Console, EventLog, say
-from .crew import Crew, Interrupted
+from .crew import Crew
+from .inbox import Interrupted
 from .launch import Launch
 from .layout import PREFIX, PREFIX_ENV, make_prefix, passed_on
 from .report import copy_error, describe_end, make_report
@@ -55,7 +56,7 @@ def run(
     console = Console(lambda rank, local: make_prefix(launch, template, rank, local))
     crew = Crew(target, console.take)
     try:
-        with _signals(launch.signals, lambda name: crew.inbox.put({"ev": "signal", "name": name})):
+        with _signals(launch.signals, crew.interrupt):
             _Run(settings, crew, console, events).run()
     except Interrupted as stop:
         _raise_interrupt(stop.name)
