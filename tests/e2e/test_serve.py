@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -51,21 +52,26 @@ def test_the_documented_command(client: Client) -> None:
 
 
 def test_runs_follow_each_other(client: Client) -> None:
-    """The hosts stay until kill(), and each run starts with nothing of the one before."""
+    """The hosts stay until kill(), and what a run leaves behind is ended, so that the next finds nothing of it."""
+    left = ["sleep", f"977.{os.getpid()}"]
     (client.folder / "train.py").write_text(
         "import os, subprocess\n"
-        "print('seen', len(subprocess.run(['pgrep', '-f', 'sleep 977'], capture_output=True).stdout.split()))\n"
-        "subprocess.Popen(['sleep', '977'], start_new_session=True)\n"
+        f"seen = subprocess.run(['pgrep', '-fx', {' '.join(left)!r}], capture_output=True).stdout\n"
+        "print('seen', len(seen.split()))\n"
+        f"subprocess.Popen({left}, start_new_session=True)\n"
     )
     out, _err = run(
         client,
-        """
-import time
+        f"""
+import subprocess, time
 from milkweed.job.spmd import serve
 job = serve(["torchrun", "train.py"], scheduler="process")
 for _ in range(3):
     job.run_spmd()
-    time.sleep(1)
+    until_s = time.monotonic() + 30
+    while subprocess.run(["pgrep", "-fx", {" ".join(left)!r}], capture_output=True).stdout:
+        assert time.monotonic() < until_s, "what a run has left goes on"
+        time.sleep(0.1)
 print("active", job.active)
 job.kill()
 print("active", job.active)

@@ -71,7 +71,7 @@ SHAPES = [
         env={"CUDA_VISIBLE_DEVICES": "3,5"},
         ours="--set-env CUDA_VISIBLE_DEVICES=3,5",
         code=1,
-        within_s=20,
+        within_s=30,
     ),
     Case(name="devices", line=f"{TWO} train.py", env={"CUDA_VISIBLE_DEVICES": "0,1"}),
     Case(name="a variable of the shell", line="train.py", env={"MODE": "x"}),
@@ -168,7 +168,7 @@ FLAGS = [
         "--shutdown-timeout 5",
     )
 ] + [
-    Case(name="flag numa binding", line="--numa-binding node train.py", code=-1, within_s=20),
+    Case(name="flag numa binding", line="--numa-binding node train.py", code=-1, within_s=30),
     Case(name="flag logs specs", line="--logs-specs default train.py"),
 ]
 
