@@ -63,13 +63,11 @@ SHAPES = [
         name="virtual rank of devices",
         line=f"--virtual-local-rank {TWO} train.py",
         env={"CUDA_VISIBLE_DEVICES": "3, 5"},
-        ours="--set-env 'CUDA_VISIBLE_DEVICES=3, 5'",
     ),
     Case(
         name="virtual rank without device",
         line=f"--virtual-local-rank {THREE} train.py",
         env={"CUDA_VISIBLE_DEVICES": "3,5"},
-        ours="--set-env CUDA_VISIBLE_DEVICES=3,5",
         code=1,
         within_s=30,
     ),

@@ -55,15 +55,6 @@ DIFFERENCES = [
         reason="they tell a rank's processes from all others, and a program where it runs",
     ),
     Difference(
-        what="variables of the person's shell",
-        row="variables of your shell",
-        where=RANK
-        + r"env (PET_\w+|CUDA_VISIBLE_DEVICES|MODE|TORCHELASTIC_LOG_\w+|TORCH_ELASTIC_\w+)",
-        torchrun=NOTHING,
-        milkweed="<unset>",
-        reason="ranks have their host's variables, which may be another machine; --set-env gives more",
-    ),
-    Difference(
         what="spaces in --signals-to-handle",
         row="TORCHELASTIC_SIGNALS_TO_HANDLE",
         where=RANK + "env TORCHELASTIC_SIGNALS_TO_HANDLE",

@@ -102,6 +102,8 @@ class FakeCrew:
         self.lost: dict[str, str] = {}
         """Hosts that are lost, and why."""
         self.nproc = dict.fromkeys(labels, nproc)
+        self.unlike: dict[str, list[str]] = {}
+        """Which variables hosts have otherwise than a person."""
         self.orders: list[tuple[str, str, Message]] = []
         """All that hosts were told: the order, the host, the message."""
         self.errors: dict[tuple[str, str], str] = {}
@@ -200,7 +202,8 @@ class FakeCrew:
 
     def _prepare(self, label: str, order: Message) -> None:
         port = PORT if order["port"] else 0
-        self._answer(label, order, "prepared", nproc=self.nproc[label], port=port)
+        more = {"nproc": self.nproc[label], "port": port, "unlike": self.unlike.get(label, [])}
+        self._answer(label, order, "prepared", **more)
 
     def _launch(self, label: str, order: Message) -> None:
         if order["id"] != self._number:

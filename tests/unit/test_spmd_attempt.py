@@ -82,7 +82,7 @@ def test_all_of_a_launch(world: Attempts) -> None:
         "--nnodes=2 --rdzv-id=a/b --log-dir=/logs --virtual-local-rank --numa-binding=node"
         " --duplicate-stdout-filters=x,y"
     )
-    world.settings = {"env": {"A": "1"}}
+    world.settings = {"env": {"A": "1"}, "shell": {"B": "2"}}
     world.script(world.crew.exit_all)
     world.run(restarts=2, attempt=5)
     first, second = world.crew.messages("launch")
@@ -93,6 +93,7 @@ def test_all_of_a_launch(world: Attempts) -> None:
         "argv": [None, "-u", "t.py"],
         "fixed": 1,
         "env": {"A": "1"},
+        "shell": {"B": "2"},
         "cwd": "/here",
         "log_dir": "/logs",
         "errors": True,
@@ -105,6 +106,25 @@ def test_all_of_a_launch(world: Attempts) -> None:
     }
     assert [rank["env"]["TORCHELASTIC_RESTART_COUNT"] for rank in ranks] == ["2", "2"]
     assert second["folder"] == "a_b_T_w_1"
+
+
+UNLIKE = """\
+milkweed: CUDA_X, NCCL_DEBUG of your shell are not what ranks have: --set-env NAME=VALUE hands it on
+"""
+
+
+@pytest.mark.parametrize(("attempt", "expected"), [(0, UNLIKE), (1, "")])
+def test_variables_that_may_be_missed_are_named_once(
+    world: Attempts, capsys: pytest.CaptureFixture[str], attempt: int, expected: str
+) -> None:
+    """Hosts elsewhere say which well-known variables they have otherwise."""
+    world.settings = {"known": {"NCCL_DEBUG": "INFO", "CUDA_X": "1"}}
+    world.crew.unlike = {"w/0": ["NCCL_DEBUG"], "w/1": ["NCCL_DEBUG", "CUDA_X"]}
+    world.script(world.crew.exit_all)
+    world.run(attempt=attempt)
+    told = {str(order["known"]) for order in world.crew.messages("prepare")}
+    assert told == {str(world.settings["known"])}
+    assert capsys.readouterr().err == expected
 
 
 def test_no_files_at_all(world: Attempts) -> None:

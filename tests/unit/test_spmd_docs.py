@@ -10,6 +10,7 @@ DOCS = Path(__file__).parents[2] / "docs" / "spmd.md"
 HEADING = "## Where it differs from torchrun"
 UNCOMPARED = {
     "who starts nodes": "a run of the suite is one command of milkweed, and one for each node of torchrun",
+    "variables of your shell, on other machines": "the suite runs on one machine",
     "before a line": "lines are compared without what stands before them",
     "teed lines that nobody reads": "the suite reads all there is",
 }

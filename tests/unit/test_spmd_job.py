@@ -158,11 +158,11 @@ def test_ctrl_c_leaves_running_hosts(world: FakeScheduler, runs: Runs) -> None:
     assert len(world.alive) == 1
 
 
-def test_hosts_without_keepers_run_nothing(world: FakeScheduler, folder: Path) -> None:
-    """The fake backend has no hosts that could."""
-    job = serve(COMMAND, scheduler="fake")
+def test_hosts_without_keepers_are_not_asked_for(world: FakeScheduler, folder: Path) -> None:
+    """The fake backend has no hosts that could run anything, and nobody waits in its queue to learn that."""
     with pytest.raises(UnsupportedError, match="fake hosts cannot run torchrun programs"):
-        job.run_spmd()
+        serve(COMMAND, scheduler="fake")
+    assert world.allocations == {}
 
 
 # SPMDJob
@@ -204,6 +204,18 @@ def test_other_programs_on_the_same_hosts(world: FakeScheduler, runs: Runs) -> N
     assert runs.last.launch.script == "train.py"
     job = SPMDJob(first.handle, "fake", original_roles=[{"args": ["torchrun", "first.py"]}])
     assert job.programs["a"].command == ("first.py",)
+
+
+def test_other_programs_have_the_variables_of_the_first(world: FakeScheduler, runs: Runs) -> None:
+    """And their own over them; what is not known of a role is refused."""
+    first = serve(application(role("a", env={"A": "1", "B": "2"})), scheduler="fake")
+    other = {"args": ["torchrun", "t.py"], "env": {"B": "3"}}
+    SPMDJob(first.handle, "fake", original_roles=[other]).run_spmd()
+    assert runs.last.env == {"A": "1", "B": "3"}
+    with pytest.raises(SpecError, match=r"original_roles: 'arguments' of role 'a' is not known"):
+        SPMDJob(first.handle, "fake", original_roles=[{"arguments": []}]).run_spmd()
+    with pytest.raises(SpecError, match=r"original_roles.a.env"):
+        SPMDJob(first.handle, "fake", original_roles=[{**other, "env": {"B": 3}}]).run_spmd()
 
 
 def test_other_programs_start_where_the_first_did(

@@ -44,7 +44,7 @@ def prepare(machine: Machine, **more: Any) -> Mapping[str, Any]:
 def test_a_number_is_taken_as_it_is(machine: Machine) -> None:
     """The host says what it was told, and holds no port that nobody asked for."""
     expected = {"ev": "prepared", "id": "T.0", "host": "w/0", "nproc": 2, "port": 0}
-    assert prepare(machine) == expected
+    assert prepare(machine) == {**expected, "unlike": []}
 
 
 def test_a_word_is_counted_with_the_variables_of_ranks(
@@ -111,6 +111,22 @@ def test_variables_of_a_rank(machine: Machine) -> None:
 def test_threads(machine: Machine, count: int, env: dict[str, str], expected: str | None) -> None:
     """As torchrun does: one thread for each of several ranks, unless somebody says otherwise."""
     assert run_env(machine, ranks=count, env=env).get("OMP_NUM_THREADS") == expected
+
+
+def test_variables_of_a_person_s_shell(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On their own machine ranks have what the person has now, below what the job says, and no more."""
+    monkeypatch.setenv("BEFORE", "keeper")
+    shell = {"PATH": os.environ["PATH"], "PYTHONPATH": f"{SOURCE}:/mine", "COLOUR": "shell"}
+    found = run_env(machine, shell=shell, env={"SIZE": "order"})
+    assert (found["COLOUR"], found["SIZE"]) == ("host", "order")
+    assert found["PYTHONPATH"] == f"{SOURCE}:/mine"
+    assert "BEFORE" not in found
+
+
+def test_variables_that_ranks_have_otherwise(machine: Machine) -> None:
+    """A host tells which of a person's variables are unset there, or something else."""
+    known = {"COLOUR": "host", "SHAPE": "mine", "NCCL_X": "1", "NCCL_Y": "2"}
+    assert prepare(machine, known=known, env={"NCCL_Y": "2"})["unlike"] == ["NCCL_X", "SHAPE"]
 
 
 @pytest.mark.parametrize("word", ["", "0"])

@@ -7,12 +7,12 @@ import enum
 import json
 import queue
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import DeadlineError, SpecError
-from .console import Console, EventLog
+from .console import Console, EventLog, say
 from .crew import LOOK_EVERY_S, REJOIN_S, Crew
 from .inbox import Interrupted
 from .launch import Launch
@@ -56,6 +56,10 @@ class Settings:
     launch: Launch
     wrapper: Sequence[str] = ()
     env: Mapping[str, str] = field(default_factory=dict[str, str])
+    shell: Mapping[str, str] | None = None
+    """All variables of the person's own environment, where hosts are this very machine."""
+    known: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Variables of it that may be missed, where they are not."""
     cwd: str = ""
     template: str = ""
     token: str = ""
@@ -138,11 +142,13 @@ class Attempt:
     def _prepare(self, hosts: Sequence[str]) -> Gathering:
         """Ask hosts how many ranks they take, and the first one for a port."""
         launch = self._launch
-        order = {"op": "prepare", "id": self._number, "nproc": launch.nproc}
+        order = {"op": "prepare", "id": self._number, "nproc": launch.nproc, **self._variables()}
+        order["known"] = dict(self._settings.known)
         for host in hosts:
             first = host == hosts[0] and launch.master_port is None
-            self._crew.order(host, {**order, "env": dict(self._settings.env), "port": first})
+            self._crew.order(host, {**order, "port": first})
         answers = self._collect("prepared", hosts)
+        self._tell_unlike({name for each in answers.values() for name in each.get("unlike", ())})
         counts = [(host, int(answers[host]["nproc"])) for host in hosts]
         return Gathering(
             groups=lay_out(counts),
@@ -151,6 +157,22 @@ class Attempt:
             attempt=self._attempt,
             restarts=self._restarts,
         )
+
+    def _variables(self) -> dict[str, Any]:
+        """What hosts are told of variables, before they start ranks and then."""
+        shell = self._settings.shell
+        return {
+            "env": dict(self._settings.env),
+            "shell": None if shell is None else dict(shell),
+        }
+
+    def _tell_unlike(self, names: Collection[str]) -> None:
+        if names and self._attempt == 0:
+            are = "is" if len(names) == 1 else "are"
+            which = ", ".join(sorted(names))
+            say(
+                f"{which} of your shell {are} not what ranks have: --set-env NAME=VALUE hands it on"
+            )
 
     def _master(self, hosts: Sequence[str]) -> str:
         launch = self._launch
@@ -182,7 +204,7 @@ class Attempt:
             "id": self._number,
             "argv": make_command(launch, wrapper, python=python),
             "fixed": len(wrapper) + 1,
-            "env": dict(self._settings.env),
+            **self._variables(),
             "cwd": self._settings.cwd,
             "log_dir": launch.log_dir if launch.keeps_logs else None,
             "errors": launch.keeps_logs,

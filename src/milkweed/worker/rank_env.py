@@ -8,13 +8,32 @@ from pathlib import Path
 from typing import Any
 
 from . import affinity, serve
+from .fleet import Fleet, HostEntry
 
 Message = Mapping[str, Any]
 
 
-def make_base(host: Mapping[str, str], order: Message) -> dict[str, str]:
-    """What all ranks of an order have: a host's variables, and those of the order."""
-    base = {**own_environment(host), **order["env"]}
+def host_base(fleet: Fleet, entry: HostEntry | None, order: Message) -> dict[str, str]:
+    """A host's variables, and those of the order over them.
+
+    Where the client is on this machine the variables of its shell come first, as with torchrun; else those that
+    the keeper was started with.
+    """
+    if entry is None:
+        return {**os.environ, **order["env"]}
+    shell = order.get("shell")
+    host = fleet.host_env(entry, shell)
+    return {**(own_environment(host) if shell is None else host), **order["env"]}
+
+
+def find_unlike(env: Mapping[str, str], known: Mapping[str, str]) -> list[str]:
+    """Variables that a person has set, and that ranks would have otherwise."""
+    return sorted(key for key, value in known.items() if env.get(key) != value)
+
+
+def make_base(fleet: Fleet, entry: HostEntry, order: Message) -> dict[str, str]:
+    """What all ranks of an order have."""
+    base = host_base(fleet, entry, order)
     if len(order["ranks"]) > 1:
         base.setdefault("OMP_NUM_THREADS", "1")
     base.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1")

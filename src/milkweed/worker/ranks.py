@@ -21,7 +21,7 @@ from .children import Child, Output
 from .fleet import Fleet, HostEntry
 from .outbox import Outbox
 from .ports import hold_port
-from .rank_env import find_cpus, make_base, make_env
+from .rank_env import find_cpus, find_unlike, host_base, make_base, make_env
 from .rank_logs import RankLogs, Stream, Tee, read_streams, read_tail
 
 GANG_ENV = "MILKWEED_GANG"
@@ -76,14 +76,15 @@ class Gangs:
         answer = {"ev": "prepared", "id": order["id"], "host": order["host"]}
         entry = self._fleet.entry(str(order["host"]))
         try:
-            env = {**(self._fleet.host_env(entry) if entry else os.environ), **order["env"]}
+            env = host_base(self._fleet, entry, order)
             nproc = order["nproc"]
             count = nproc if isinstance(nproc, int) else devices.count_procs(nproc, env)
             port = self._hold(client) if order["port"] else 0
         except (OSError, ValueError) as error:
             self._tell(client, {**answer, "error": str(error)})
             return
-        self._tell(client, {**answer, "nproc": count, "port": port})
+        unlike = find_unlike(env, order.get("known", {}))
+        self._tell(client, {**answer, "nproc": count, "port": port, "unlike": unlike})
 
     def _hold(self, client: str) -> int:
         held = hold_port()
@@ -183,7 +184,7 @@ class Gangs:
         if not os.path.isdir(cwd):
             raise ValueError(f"the folder {cwd} is not on host {gang.entry.label}")
         gang.logs.make(int(rank["local"]) for rank in order["ranks"])
-        base = {**make_base(self._fleet.host_env(gang.entry), order), GANG_ENV: gang.mark}
+        base = {**make_base(self._fleet, gang.entry, order), GANG_ENV: gang.mark}
         # Whatever is wrong with any rank is found before the first one is there.
         envs = [self._make_env(gang, rank, order, base) for rank in order["ranks"]]
         locals_ = [int(rank["local"]) for rank in order["ranks"]]
