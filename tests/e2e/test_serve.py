@@ -51,6 +51,20 @@ def test_the_documented_command(client: Client) -> None:
     assert not ranks_of(client)
 
 
+def test_a_script_with_options_of_the_same_name(client: Client) -> None:
+    """What stands after the script is the script's, also where it looks like a number of hosts."""
+    (client.folder / "train.py").write_text("import sys\nprint(sys.argv[1:])\n")
+    out, _err = run(
+        client,
+        """
+from milkweed.job.spmd import serve
+job = serve(["torchrun", "train.py", "--nnodes", "2", "--nproc-per-node=4"], scheduler="local_cwd")
+job.run_spmd()
+""",
+    )
+    assert out == "[default0]:['--nnodes', '2', '--nproc-per-node=4']\n"
+
+
 def test_runs_follow_each_other(client: Client) -> None:
     """The hosts stay until kill(), and what a run leaves behind is ended, so that the next finds nothing of it."""
     left = ["sleep", f"977.{os.getpid()}"]

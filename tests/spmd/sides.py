@@ -44,8 +44,6 @@ class Case:
     """`{port}` is a free port, `{node}` the node's number, `{folder}` the working folder."""
     script: str = "probe.say(f'rank {probe.RANK}')"
     """The end of `train.py`; before it, every rank writes down what it is."""
-    ours: str = ""
-    """Options of milkweed alone."""
     files: Mapping[str, str] = field(default_factory=dict[str, str])
     env: Mapping[str, str] = field(default_factory=dict[str, str])
     """Of the launcher."""
@@ -167,12 +165,11 @@ class Sides:
     def _run(self, side: str, case: Case) -> Ran:
         folder = self._write(side, case)
         torchrun = side == "torchrun"
-        own = [] if torchrun else shlex.split(case.ours)
         env = self.environment(case)
         outputs = [self._outputs(side, case, node) for node in range(case.nodes if torchrun else 1)]
         started_s = time.monotonic()
         pids = [
-            self.warm[side].start([*own, *self.argv(case, folder, node)], folder, env, output)
+            self.warm[side].start(self.argv(case, folder, node), folder, env, output)
             for node, output in enumerate(outputs)
         ]
         if case.ranks:
