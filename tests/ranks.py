@@ -49,6 +49,28 @@ while not os.path.exists("stop"):
     time.sleep(0.05)
 """
 """Ranks that are all connected, and fail as soon as another is gone; `slowly`: the second of a host ends late."""
+WORKSPACE = """
+import os, sys
+from milkweed.job.spmd import serve
+from torchx import specs
+
+scheduler, hosts, said = sys.argv[1:]
+there = os.path.join(os.getcwd(), "there")
+projects = {"": {}, "folder": {there: ""}, "below": {there + "/code": "code"}}[said]
+role = specs.Role(
+    name="trainer",
+    image="",
+    entrypoint="torchrun",
+    args=["--nnodes=" + hosts, "where.py"],
+    num_replicas=int(hosts),
+    workspace=specs.Workspace(projects) if projects else None,
+)
+cfg = {"partition": "debug"} if scheduler == "slurm" else {}
+job = serve(specs.AppDef(name="app", roles=[role]), scheduler=scheduler, scheduler_cfg=cfg)
+job.run_spmd()
+job.kill()
+"""
+"""An AppDef with a workspace, or none."""
 JOB = "name: spmd\non: process\nmeshes: {trainers: 2}\n"
 
 
@@ -87,6 +109,14 @@ class Runner:
         assert program.returncode == code, f"exit {program.returncode}\n{out}\n{err}"
         assert "Traceback" not in err or "Error" in err
         return out, err
+
+
+def write_workspace(client: Client, said: str) -> Path:
+    """Write the script for such an AppDef where it should be found; the folder that ranks should start in."""
+    (client.folder / "there" / "code").mkdir(parents=True)
+    expected = client.folder / "there" if said else client.folder
+    (expected / "where.py").write_text("import os\nprint(os.getcwd())\n")
+    return expected
 
 
 def ranks_of(client: Client) -> list[int]:

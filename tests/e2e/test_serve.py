@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from programs import Client, wait_until
-from ranks import ranks_of
+from programs import LABS, Client, wait_until
+from ranks import WORKSPACE, ranks_of, write_workspace
 
 pytestmark = pytest.mark.e2e
 
@@ -24,12 +24,12 @@ job.run_spmd()
 """
 
 
-def run(client: Client, code: str) -> tuple[str, str]:
+def run(client: Client, code: str, *words: str) -> tuple[str, str]:
     """Run a program as it stands."""
     path = client.folder / "example.py"
     path.write_text(code)
     done = subprocess.run(
-        [sys.executable, path.name],
+        [sys.executable, path.name, *words],
         cwd=client.folder,
         env=client.env,
         capture_output=True,
@@ -63,6 +63,18 @@ job.run_spmd()
 """,
     )
     assert out == "[default0]:['--nnodes', '2', '--nproc-per-node=4']\n"
+
+
+@pytest.mark.parametrize("said", ["", "folder", "below"])
+def test_ranks_start_in_the_workspace(client: Client, said: str) -> None:
+    """An AppDef of torchx itself: in the folder that its workspace names, or where serve() was called."""
+    torchx = LABS / "torchx-nightly"
+    if not torchx.is_dir():
+        pytest.skip("torchx nightly is not here")
+    expected = write_workspace(client, said)
+    client.env["PYTHONPATH"] = str(torchx)
+    out, _err = run(client, WORKSPACE, "local_cwd", "2", said)
+    assert sorted(out.splitlines()) == [f"[default{rank}]:{expected}" for rank in range(2)]
 
 
 def test_runs_follow_each_other(client: Client) -> None:
