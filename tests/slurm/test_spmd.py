@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import signal
 import subprocess
@@ -14,8 +13,8 @@ import pytest
 
 from programs import LABS, Client, finish, wait_until
 from slurm.lab import Lab
+from spmd.oracle import find_venv, lack, why_missing
 
-TORCH = Path(os.environ.get("MILKWEED_TORCH") or LABS / "torch-2.13.0") / "bin"
 EXAMPLES = Path(__file__).parents[2] / "examples"
 WHERE = """
 import os, socket
@@ -67,12 +66,15 @@ def test_ranks_on_every_node(client: Client, lab: Lab) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not (TORCH / "torchrun").exists(), reason="torch is not here")
+@pytest.mark.torch
 def test_training_is_the_same_as_under_torchrun(client: Client) -> None:
     """Two nodes of two ranks print the same losses as four ranks that torchrun starts on one machine."""
+    if missing := why_missing():
+        lack(missing)
+    torch = find_venv() / "bin"
     script = str(EXAMPLES / "ddp.py")
     oracle = subprocess.run(
-        [str(TORCH / "torchrun"), "--standalone", "--nproc-per-node=4", script, "--epochs=3"],
+        [str(torch / "torchrun"), "--standalone", "--nproc-per-node=4", script, "--epochs=3"],
         capture_output=True,
         text=True,
         check=True,
@@ -83,7 +85,7 @@ def test_training_is_the_same_as_under_torchrun(client: Client) -> None:
         with SlurmJob(meshes={{"w": 2}}) as job:
             job.torchrun(["--nnodes=2", "--nproc-per-node=2", {script!r}, "--epochs=3"])
         """,
-        PYTHON_EXEC=str(TORCH / "python"),
+        PYTHON_EXEC=str(torch / "python"),
     )
     expected = re.findall(r"epoch \d: loss [\d.]+", oracle.stdout)
     assert len(expected) == 3

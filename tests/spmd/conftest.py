@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from spmd.compared import Compared
-from spmd.oracle import why_missing
+from spmd.oracle import lack, why_missing
 from spmd.sides import Case, open_sides
 
 
@@ -40,7 +40,7 @@ def confined(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Compared]:
 def open_compared(folders: pytest.TempPathFactory) -> Iterator[Compared]:
     """Both launchers, and a job for them."""
     if missing := why_missing():
-        pytest.skip(missing)
+        lack(missing)
     # Where pytest was started in the background, what it starts would not hear Ctrl-C.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
