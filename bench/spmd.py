@@ -41,8 +41,7 @@ RANKS = NODES * NPROC
 WHERE = f"{RANKS} ranks on {NODES} hosts"
 RELAUNCH_RANKS, RELAUNCHES, RELAUNCH_RATIO = 4, 5, 2.0
 MILKWEED = str(Path(sys.executable).with_name("milkweed"))
-AGAIN_S = 1.0
-"""A run on hosts that are there takes less, from the command to its end."""
+AGAIN_S = 1.0  # a run on hosts that are there takes less, from the command to its end
 TIMEOUT_S = 240.0
 PATIENCE_S = 20.0
 """Launchers are waited for this long after a failure; agents of torchrun miss one another after 15 s."""

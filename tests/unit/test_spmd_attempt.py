@@ -225,6 +225,24 @@ def test_events_of_ranks(world: Attempts, capsys: pytest.CaptureFixture[str]) ->
     assert told == [("START", 0, None), ("START", 1, None), ("SUCCEEDED", 0, 0), ("FAILED", 1, 3)]
 
 
+def test_ranks_that_end_before_all_hosts_have_launched_did_start(
+    world: Attempts, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Every rank has its START, before its end, however short it is."""
+    world.events = "console"
+    world.crew.nproc = dict.fromkeys(TWO, 1)
+    world.crew.silent = {("launch", "w/1")}
+    world.script(
+        lambda: world.crew.exit(0, 0, 0.5),
+        lambda: world.crew.inbox.after(1.0, make_exit("T.0", 1, 0, ("w/1", 0), 0.0, {})),
+        lambda: world.crew.inbox.after(2.0, {"ev": "launched", "id": "T.0", "host": "w/1"}),
+    )
+    world.run()
+    found = [json.loads(line)["metadata"] for line in capsys.readouterr().err.splitlines()]
+    told = [(data["state"], data["global_rank"]) for data in found]
+    assert told == [("START", 0), ("SUCCEEDED", 0), ("START", 1), ("SUCCEEDED", 1)]
+
+
 # Growing
 
 

@@ -90,6 +90,7 @@ class Attempt:
         self._clock = clock
         self._number = f"{settings.token}.{attempt}"
         self._running: set[int] = set()
+        self._started: set[int] = set()
         self._failures: list[Message] = []
         self._ranks: dict[str, list[int]] = {}
         self._hosts: Sequence[str] = ()
@@ -190,8 +191,6 @@ class Attempt:
             folder = f"{common['folder']}_{group.host.replace('/', '_')}"
             self._crew.order(group.host, {**common, "folder": folder, "ranks": ranks})
         self._collect("launched", [group.host for group in groups])
-        for rank in sorted(self._running):
-            self._events.add("START", global_rank=rank)
 
     def _make_order(self) -> dict[str, Any]:
         launch = self._launch
@@ -226,6 +225,8 @@ class Attempt:
                     self._running.difference_update(self._ranks.get(message["host"], ()))
                     raise SpecError(f"host {message['host']} cannot start ranks: {error}")
                 answers[message["host"]] = message
+                if word == "launched":
+                    self._note_started(self._ranks[message["host"]])
             if set(hosts) <= set(answers):
                 break
             if self._clock() > deadline_s:
@@ -234,6 +235,12 @@ class Attempt:
                     f"hosts did not start their ranks within {ANSWER_S:g} s: {silent}"
                 )
         return answers
+
+    def _note_started(self, ranks: Collection[int]) -> None:
+        """Note each once: a short rank may end before another host has started its own."""
+        for rank in sorted(set(ranks) - self._started):
+            self._events.add("START", global_rank=rank)
+        self._started.update(ranks)
 
     # Watching
 
@@ -256,6 +263,7 @@ class Attempt:
     def _saw_exit(self, message: Message) -> None:
         if message["rank"] in self._running:
             self._running.discard(message["rank"])
+            self._note_started([message["rank"]])
             code = message["code"]
             state = "FAILED" if code else "SUCCEEDED"
             self._events.add(state, global_rank=message["rank"], exit_code=code)
