@@ -144,7 +144,7 @@ class Attempt:
         """Ask hosts how many ranks they take, and the first one for a port."""
         launch = self._launch
         order = {"op": "prepare", "id": self._number, "nproc": launch.nproc, **self._variables()}
-        order["known"] = dict(self._settings.known)
+        order |= {"known": dict(self._settings.known), "numa": launch.numa_binding}
         for host in hosts:
             first = host == hosts[0] and launch.master_port is None
             self._crew.order(host, {**order, "port": first})

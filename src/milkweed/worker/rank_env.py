@@ -72,13 +72,17 @@ def virtual_rank(local: int, env: Mapping[str, str]) -> dict[str, str]:
 
 
 def find_cpus(
-    mode: str | None, locals_: Sequence[int], env: Mapping[str, str]
+    mode: str | None,
+    locals_: Sequence[int],
+    env: Mapping[str, str],
+    addresses: Sequence[str] | None = None,
 ) -> dict[int, set[int]]:
-    """The CPUs that ranks are bound to; none when they may run anywhere."""
+    """The CPUs that ranks are bound to; none when they may run anywhere. Who knows where GPUs are gives it."""
     if not mode:
         return {}
     allowed = os.sched_getaffinity(0)
-    addresses = affinity.gpu_addresses(env)
+    if addresses is None:
+        addresses = affinity.gpu_addresses(env)
     return {
         local: affinity.cpus_for(mode, local, allowed=allowed, env=env, addresses=addresses)
         for local in locals_

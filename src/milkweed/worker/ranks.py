@@ -16,8 +16,9 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-from . import children, devices
+from . import children
 from .children import Child, Output
+from .counting import count_aside
 from .fleet import Fleet, HostEntry
 from .outbox import Outbox
 from .ports import hold_port
@@ -67,29 +68,49 @@ class Gangs:
         self._tell = tell
         self._gangs: dict[tuple[str, str], Gang] = {}
         self._ports: dict[str, list[socket.socket]] = {}
+        self._places: dict[tuple[str, str], list[str]] = {}
+        """Where the GPUs are that ranks will run near, by attempt and host: the driver is asked once."""
         self._waiting: dict[str, asyncio.TimerHandle] = {}
 
     # Orders
 
     def prepare(self, client: str, order: Message) -> None:
         """Say how many ranks this host takes, and hold a port where one is asked for."""
-        answer = {"ev": "prepared", "id": order["id"], "host": order["host"]}
-        entry = self._fleet.entry(str(order["host"]))
+        label, number = str(order["host"]), str(order["id"])
+        env = host_base(self._fleet, self._fleet.entry(label), order)
+
+        answer = {"ev": "prepared", "id": number, "host": label}
         try:
-            env = host_base(self._fleet, entry, order)
-            nproc = order["nproc"]
-            count = nproc if isinstance(nproc, int) else devices.count_procs(nproc, env)
-            port = self._hold(client) if order["port"] else 0
-        except (OSError, ValueError) as error:
+            held = self._hold(client) if order["port"] else None
+        except OSError as error:
             self._tell(client, {**answer, "error": str(error)})
             return
-        unlike = find_unlike(env, order.get("known", {}))
-        self._tell(client, {**answer, "nproc": count, "port": port, "unlike": unlike})
 
-    def _hold(self, client: str) -> int:
+        def tell(found: Message) -> None:
+            if "error" in found:
+                self._let_go(client, held)
+                self._tell(client, {**answer, "error": found["error"]})
+                return
+            if found["addresses"] is not None:
+                self._places[number, label] = found["addresses"]
+            port = held.getsockname()[1] if held and held.fileno() >= 0 else 0
+            unlike = find_unlike(env, order.get("known", {}))
+            told = {"nproc": found["nproc"], "port": port, "unlike": unlike}
+            self._tell(client, {**answer, **told})
+
+        count_aside(self._fleet, order, env, tell)
+
+    def _hold(self, client: str) -> socket.socket:
         held = hold_port()
         self._ports.setdefault(client, []).append(held)
-        return held.getsockname()[1]
+        return held
+
+    def _let_go(self, client: str, held: socket.socket | None) -> None:
+        left = [other for other in self._ports.pop(client, ()) if other is not held]
+        if left:
+            self._ports[client] = left
+        if held:
+            held.close()
 
     def launch(self, client: str, order: Message) -> None:
         """Start ranks; what cannot be started is told, and nothing of it is left."""
@@ -188,7 +209,8 @@ class Gangs:
         # Whatever is wrong with any rank is found before the first one is there.
         envs = [self._make_env(gang, rank, order, base) for rank in order["ranks"]]
         locals_ = [int(rank["local"]) for rank in order["ranks"]]
-        cpus_of = find_cpus(order["numa"], locals_, base)
+        places = self._places.pop((gang.number, gang.entry.label), None)
+        cpus_of = find_cpus(order["numa"], locals_, base, places)
         for rank, env in zip(order["ranks"], envs, strict=True):
             self._start_rank(gang, rank, order, env, cpus_of.get(int(rank["local"])), cwd)
 
@@ -319,6 +341,7 @@ class Gangs:
 
     def done(self, client: str, order: Message) -> None:
         """The client has all it wants to know of a run."""
+        self._places.pop((str(order["id"]), str(order["host"])), None)
         for gang in self._find(str(order["id"]), str(order["host"])):
             self._kill(gang)
             self._forget(gang)
