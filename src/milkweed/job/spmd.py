@@ -182,7 +182,7 @@ def _read_original(role: Mapping[str, Any], mesh: str, known: Program | None) ->
         )
     words = [*filter(None, [role.get("entrypoint")]), *role.get("args", ())]
     [found] = read_command(words).roles
-    env = {**(known.env if known else {}), **(role.get("env") or {})}
+    env: dict[str, Any] = {**(known.env if known else {}), **(role.get("env") or {})}
     check_env(env, where=f"original_roles.{mesh}.env")
     cwd = known.cwd if known else None
     return Program(command=found.command, mesh=mesh, wrapper=found.wrapper, env=env, cwd=cwd)
