@@ -122,7 +122,7 @@ def test_a_second_run_on_live_hosts(runner: Runner) -> None:
 
 
 def test_as_a_method_of_a_job(client: Client) -> None:
-    """Any job can run a torchrun program; a failure is an error with its facts."""
+    """Any job can run a torchrun program; a failure is an error with its facts, and hosts end with the program."""
     (client.folder / "train.py").write_text(
         "import os, sys\nsys.exit(int(os.environ['RANK']) * 3)\n"
     )
@@ -135,6 +135,7 @@ def test_as_a_method_of_a_job(client: Client) -> None:
             print("failed", error.rank, error.host, error.exit_code)
     """)
     assert "failed 1 b/1 3" in out
+    wait_until(lambda: not client.home.exists(), 60)
 
 
 def test_variables_for_ranks(runner: Runner) -> None:
