@@ -198,6 +198,29 @@ def test_a_node_that_is_known_to_be_down_is_not_tried_again(world: World) -> Non
     assert world.waited_s == 0.0
 
 
+@pytest.mark.parametrize("back", [True, False])
+def test_a_node_that_its_scheduler_does_not_hear_either(world: World, back: bool) -> None:
+    """It may only be out of reach: it is tried as any other, and lost with those words if it stays away."""
+    keeper, crew = join_remote(world)
+    world.backend.failed["w/0"] = "node n0 is allocated*"
+    world.backend.unheard.add("w/0")
+
+    def sleep(seconds: float) -> None:
+        world.clock.sleep(seconds)
+        if back and len(world.keepers) == 1 and world.waited_s > 10:
+            world.remote("w/0", port=keeper.port)
+
+    world.sleep = sleep
+    keeper.close()
+    if back:
+        until(lambda: len(world.keepers) == 2)
+        world.keepers[1].wait_for("report")
+        assert crew.lost == {}
+    else:
+        assert world.heard()["reason"] == "node n0 is allocated*"
+        assert world.waited_s >= REJOIN_S
+
+
 def test_a_scheduler_that_is_silent_ends_nothing(world: World) -> None:
     """Both may be out of reach for a while: the machine is tried."""
     keeper, crew = join_remote(world)

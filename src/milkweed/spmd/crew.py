@@ -164,10 +164,11 @@ class Crew:
         status = glance(self.target.backend, self.target.handle, fresh=True)
         if status.liveness in {Liveness.ENDED, Liveness.PENDING}:
             return False
-        return all(
-            explain(self.target.backend, self.target.handle, label).state is not HostState.FAILED
-            for label in session.labels
-        )
+        known = [
+            explain(self.target.backend, self.target.handle, label) for label in session.labels
+        ]
+        # What the scheduler does not hear either may only be out of reach.
+        return all(each.state is not HostState.FAILED or each.unheard for each in known)
 
     # Who is there
 
