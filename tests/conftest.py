@@ -57,3 +57,16 @@ def world() -> Iterator[FakeScheduler]:
     """The scheduler that `fake` jobs of this test talk to."""
     with use_scheduler() as scheduler:
         yield scheduler
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say plainly that nothing was compared with torchrun, where that is so."""
+    skipped = [
+        each for each in terminalreporter.stats.get("skipped", ()) if "torch" in each.keywords
+    ]
+    lacking = [each for each in skipped if "no torch" in str(each.longrepr)]
+    if lacking:
+        terminalreporter.section("torch is not here", yellow=True)
+        terminalreporter.line(
+            f"{len(lacking)} tests that compare with the real torchrun were skipped"
+        )

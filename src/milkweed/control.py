@@ -198,6 +198,8 @@ class Session:
         hello = {"op": "hello", "client": client, "owner": owner, "output": output}
         self.left = False
         """Whether this side ended it."""
+        self.open = True
+        """Whether the keeper may still say something."""
         try:
             status = self._connection.ask(hello, "status")
         except (UnreachableError, DeadlineError):
@@ -222,6 +224,7 @@ class Session:
                 self._synced.set()
             else:
                 self._hear(self, message)
+        self.open = False
         self._synced.set()
         self._connection.close()
         self._hear(self, {"ev": "closed"})

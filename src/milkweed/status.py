@@ -56,6 +56,8 @@ class HostStatus:
     state: HostState
     reason: str = ""
     exit_code: int | None = None
+    unheard: bool = False
+    """Its scheduler says no more than that it hears nothing of its machine: that may be the network, and pass."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

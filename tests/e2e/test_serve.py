@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
 import pytest
 
-from programs import Client, wait_until
-from ranks import ranks_of
+from programs import LABS, Client, wait_until
+from ranks import WORKSPACE, ranks_of, write_workspace
 
 pytestmark = pytest.mark.e2e
 
@@ -23,12 +24,12 @@ job.run_spmd()
 """
 
 
-def run(client: Client, code: str) -> tuple[str, str]:
+def run(client: Client, code: str, *words: str) -> tuple[str, str]:
     """Run a program as it stands."""
     path = client.folder / "example.py"
     path.write_text(code)
     done = subprocess.run(
-        [sys.executable, path.name],
+        [sys.executable, path.name, *words],
         cwd=client.folder,
         env=client.env,
         capture_output=True,
@@ -50,22 +51,53 @@ def test_the_documented_command(client: Client) -> None:
     assert not ranks_of(client)
 
 
-def test_runs_follow_each_other(client: Client) -> None:
-    """The hosts stay until kill(), and each run starts with nothing of the one before."""
-    (client.folder / "train.py").write_text(
-        "import os, subprocess\n"
-        "print('seen', len(subprocess.run(['pgrep', '-f', 'sleep 977'], capture_output=True).stdout.split()))\n"
-        "subprocess.Popen(['sleep', '977'], start_new_session=True)\n"
-    )
+def test_a_script_with_options_of_the_same_name(client: Client) -> None:
+    """What stands after the script is the script's, also where it looks like a number of hosts."""
+    (client.folder / "train.py").write_text("import sys\nprint(sys.argv[1:])\n")
     out, _err = run(
         client,
         """
-import time
+from milkweed.job.spmd import serve
+job = serve(["torchrun", "train.py", "--nnodes", "2", "--nproc-per-node=4"], scheduler="local_cwd")
+job.run_spmd()
+""",
+    )
+    assert out == "[default0]:['--nnodes', '2', '--nproc-per-node=4']\n"
+
+
+@pytest.mark.parametrize("said", ["", "folder", "below"])
+def test_ranks_start_in_the_workspace(client: Client, said: str) -> None:
+    """An AppDef of torchx itself: in the folder that its workspace names, or where serve() was called."""
+    torchx = LABS / "torchx-nightly"
+    if not torchx.is_dir():
+        pytest.skip("torchx nightly is not here")
+    expected = write_workspace(client, said)
+    client.env["PYTHONPATH"] = str(torchx)
+    out, _err = run(client, WORKSPACE, "local_cwd", "2", said)
+    assert sorted(out.splitlines()) == [f"[default{rank}]:{expected}" for rank in range(2)]
+
+
+def test_runs_follow_each_other(client: Client) -> None:
+    """The hosts stay until kill(), and what a run leaves behind is ended, so that the next finds nothing of it."""
+    left = ["sleep", f"977.{os.getpid()}"]
+    (client.folder / "train.py").write_text(
+        "import os, subprocess\n"
+        f"seen = subprocess.run(['pgrep', '-fx', {' '.join(left)!r}], capture_output=True).stdout\n"
+        "print('seen', len(seen.split()))\n"
+        f"subprocess.Popen({left}, start_new_session=True)\n"
+    )
+    out, _err = run(
+        client,
+        f"""
+import subprocess, time
 from milkweed.job.spmd import serve
 job = serve(["torchrun", "train.py"], scheduler="process")
 for _ in range(3):
     job.run_spmd()
-    time.sleep(1)
+    until_s = time.monotonic() + 30
+    while subprocess.run(["pgrep", "-fx", {" ".join(left)!r}], capture_output=True).stdout:
+        assert time.monotonic() < until_s, "what a run has left goes on"
+        time.sleep(0.1)
 print("active", job.active)
 job.kill()
 print("active", job.active)

@@ -77,8 +77,10 @@ def test_restarts_are_of_all_ranks(runner: Runner) -> None:
     runner.script("""
         attempt = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
         print("attempt", attempt, "of", os.environ["TORCHELASTIC_MAX_RESTARTS"], flush=True)
+        open(f"up{rank}.{attempt}", "w").close()
+        while not all(os.path.exists(f"up{each}.{attempt}") for each in range(2)):
+            time.sleep(0.01)
         if attempt < 2:
-            time.sleep(0.3)
             sys.exit(rank == 1)
     """)
     out, err = runner.run("--nnodes 2 --nproc-per-node 1 --max-restarts 3 train.py")

@@ -11,7 +11,7 @@ import sys
 import pytest
 
 from programs import Client, finish, wait_until
-from ranks import Runner, ranks_of, server_of
+from ranks import PEERS, Runner, ranks_of, server_of
 
 pytestmark = pytest.mark.e2e
 
@@ -43,6 +43,26 @@ def test_fewer_hosts_and_more_again(runner: Runner) -> None:
     assert "host trainers/1 is lost" in err
     assert "going on with 1 hosts" in err
     assert "more hosts are there" in err
+
+
+def test_ranks_that_miss_a_lost_host_are_no_failure(runner: Runner) -> None:
+    """Peers of a lost host's ranks fail before its loss is known: it is done without, and no restart is needed."""
+    runner.script(PEERS)
+    program = runner.start(
+        "--nnodes 1:2 --nproc-per-node 2 --rdzv-conf last_call_timeout=1 train.py slowly"
+    )
+    folder = runner.folder
+    wait_until(lambda: all((folder / f"up{rank}.4").exists() for rank in range(4)), 60)
+    victim, server = int((folder / "up2.4").read_text()), server_of(runner.client, "trainers/1")
+    os.kill(victim, signal.SIGKILL)
+    os.kill(server, signal.SIGKILL)
+    wait_until((folder / "up1.2").exists, 60)
+    (folder / "stop").touch()
+    out, err = finish(program)
+    assert program.returncode == 0, err
+    assert "host trainers/1 is lost" in err
+    assert "going on with 1 hosts" in err
+    assert "restarts 1" not in out
 
 
 def test_a_lost_host_of_a_fixed_number_is_an_error(runner: Runner) -> None:
@@ -102,7 +122,7 @@ def test_a_second_run_on_live_hosts(runner: Runner) -> None:
 
 
 def test_as_a_method_of_a_job(client: Client) -> None:
-    """Any job can run a torchrun program; a failure is an error with its facts."""
+    """Any job can run a torchrun program; a failure is an error with its facts, and hosts end with the program."""
     (client.folder / "train.py").write_text(
         "import os, sys\nsys.exit(int(os.environ['RANK']) * 3)\n"
     )
@@ -115,6 +135,7 @@ def test_as_a_method_of_a_job(client: Client) -> None:
             print("failed", error.rank, error.host, error.exit_code)
     """)
     assert "failed 1 b/1 3" in out
+    wait_until(lambda: not client.home.exists(), 60)
 
 
 def test_variables_for_ranks(runner: Runner) -> None:

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import re
 import signal
 import subprocess
 import sys
 import textwrap
-import time
 from pathlib import Path
 
 import pytest
 
 from programs import LABS, Client, finish, wait_until
 from slurm.lab import Lab
+from spmd.oracle import find_venv, lack, why_missing
 
-TORCH = Path(os.environ.get("MILKWEED_TORCH") or LABS / "torch-2.13.0") / "bin"
 EXAMPLES = Path(__file__).parents[2] / "examples"
 WHERE = """
 import os, socket
@@ -30,6 +28,7 @@ open(f"up{os.environ['RANK']}.{os.environ['WORLD_SIZE']}", "w").close()
 while not os.path.exists("stop"):
     time.sleep(0.05)
 print("done", os.environ["RANK"], flush=True)
+open(f"over{os.environ['RANK']}", "w").close()
 """
 
 
@@ -67,12 +66,15 @@ def test_ranks_on_every_node(client: Client, lab: Lab) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not (TORCH / "torchrun").exists(), reason="torch is not here")
+@pytest.mark.torch
 def test_training_is_the_same_as_under_torchrun(client: Client) -> None:
     """Two nodes of two ranks print the same losses as four ranks that torchrun starts on one machine."""
+    if missing := why_missing():
+        lack(missing)
+    torch = find_venv() / "bin"
     script = str(EXAMPLES / "ddp.py")
     oracle = subprocess.run(
-        [str(TORCH / "torchrun"), "--standalone", "--nproc-per-node=4", script, "--epochs=3"],
+        [str(torch / "torchrun"), "--standalone", "--nproc-per-node=4", script, "--epochs=3"],
         capture_output=True,
         text=True,
         check=True,
@@ -83,7 +85,7 @@ def test_training_is_the_same_as_under_torchrun(client: Client) -> None:
         with SlurmJob(meshes={{"w": 2}}) as job:
             job.torchrun(["--nnodes=2", "--nproc-per-node=2", {script!r}, "--epochs=3"])
         """,
-        PYTHON_EXEC=str(TORCH / "python"),
+        PYTHON_EXEC=str(torch / "python"),
     )
     expected = re.findall(r"epoch \d: loss [\d.]+", oracle.stdout)
     assert len(expected) == 3
@@ -219,24 +221,26 @@ def test_a_dead_node_is_done_without_and_another_taken_in(client: Client, lab: L
 
 
 def test_a_cable_that_is_mended_in_time_costs_nothing(client: Client, lab: Lab) -> None:
-    """Ranks go on while their client cannot reach them, and what it missed is told when it can."""
+    """Ranks go on while their client cannot reach them, and what they print meanwhile is shown when it can."""
     write(client, LOOP)
     program = client.start("""
+        sys.stderr = open("said", "w", buffering=1)
         job = SlurmJob(meshes={"w": 2})
         job.torchrun(["--nnodes=2", "train.py"])
         job.kill()
     """)
-    wait_until((client.folder / "up1.2").exists, 60)
+    folder = client.folder
+    wait_until((folder / "up1.2").exists, 60)
     [job] = lab.jobs()
     number = int(job.nodes[-1].removeprefix("n"))
     lab.cut_node(number)
-    time.sleep(6)
-    (client.folder / "stop").touch()
-    time.sleep(2)
+    wait_until(lambda: "the connection to w/1 is broken" in (folder / "said").read_text(), 60)
+    (folder / "stop").touch()
+    wait_until((folder / "over1").exists, 20)
     lab.mend_node(number)
     out, err = finish(program, 90)
-    assert program.returncode == 0, err
-    assert "done 0" in out
+    assert program.returncode == 0, err + (folder / "said").read_text()
+    assert re.findall(r"done (\d)", out) == ["0", "1"]
     assert "restarts 1" not in out
 
 

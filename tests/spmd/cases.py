@@ -63,15 +63,13 @@ SHAPES = [
         name="virtual rank of devices",
         line=f"--virtual-local-rank {TWO} train.py",
         env={"CUDA_VISIBLE_DEVICES": "3, 5"},
-        ours="--set-env 'CUDA_VISIBLE_DEVICES=3, 5'",
     ),
     Case(
         name="virtual rank without device",
         line=f"--virtual-local-rank {THREE} train.py",
         env={"CUDA_VISIBLE_DEVICES": "3,5"},
-        ours="--set-env CUDA_VISIBLE_DEVICES=3,5",
         code=1,
-        within_s=20,
+        within_s=30,
     ),
     Case(name="devices", line=f"{TWO} train.py", env={"CUDA_VISIBLE_DEVICES": "0,1"}),
     Case(name="a variable of the shell", line="train.py", env={"MODE": "x"}),
@@ -136,6 +134,11 @@ FORMS = [
         line="'my train.py' a",
         files={"my train.py": PACKAGE["pkg/mod.py"]},
     ),
+    Case(
+        name="script called torchrun",
+        line="torchrun a",
+        files={"torchrun": PACKAGE["pkg/mod.py"]},
+    ),
     Case(name="missing script", line="nothing.py", code=1),
     Case(name="syntax error", line="wrong.py", files={"wrong.py": "def\n"}, code=1),
     Case(name="script arguments", line="train.py a --b=c -d -- e", script=ARGUMENTS),
@@ -163,7 +166,7 @@ FLAGS = [
         "--shutdown-timeout 5",
     )
 ] + [
-    Case(name="flag numa binding", line="--numa-binding node train.py", code=-1, within_s=20),
+    Case(name="flag numa binding", line="--numa-binding node train.py", code=-1, within_s=30),
     Case(name="flag logs specs", line="--logs-specs default train.py"),
 ]
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import signal
 from collections.abc import Iterator
 
 import pytest
 
 from spmd.compared import Compared
-from spmd.oracle import why_missing
+from spmd.oracle import lack, why_missing
 from spmd.sides import Case, open_sides
 
 
@@ -17,13 +19,32 @@ def compared(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Compared]:
     """Runs of both launchers; every command line of the selected tests runs once."""
+    with open_compared(tmp_path_factory) as made:
+        made.begin(selected_cases(request))
+        yield made
+
+
+@pytest.fixture
+def confined(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Compared]:
+    """The same, where launchers and hosts may run on one CPU only."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(before)})
+    try:
+        with open_compared(tmp_path_factory) as made:
+            yield made
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+@contextlib.contextmanager
+def open_compared(folders: pytest.TempPathFactory) -> Iterator[Compared]:
+    """Both launchers, and a job for them."""
     if missing := why_missing():
-        pytest.skip(missing)
+        lack(missing)
     # Where pytest was started in the background, what it starts would not hear Ctrl-C.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        with open_sides(tmp_path_factory.mktemp("runs")) as sides, Compared(sides) as made:
-            made.begin(selected_cases(request))
+        with open_sides(folders.mktemp("runs")) as sides, Compared(sides) as made:
             yield made
     finally:
         signal.signal(signal.SIGINT, before)

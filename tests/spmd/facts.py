@@ -95,10 +95,13 @@ def _known(name: str, case: Case) -> bool:
 
 
 def _is_left(path: Path) -> bool:
-    """Whether a process lives for longer than a moment."""
+    """Whether a process lives for much longer than what is left behind takes to be ended."""
     process = Path("/proc", path.name.removeprefix("left-"), "cmdline")
-    for _ in range(20):
-        if not process.exists() or b"sleep" not in process.read_bytes():
+    for _ in range(100):
+        try:
+            if b"sleep" not in process.read_bytes():
+                return False
+        except OSError:
             return False
         time.sleep(0.1)
     return True

@@ -9,7 +9,9 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Self
+from typing import NoReturn, Self
+
+import pytest
 
 LAB = "~/.cache/milkweed-lab"
 VERSION = "2.13.0"
@@ -101,6 +103,13 @@ def why_missing() -> str:
     if any(packages) and os.access(venv / "bin/torchrun", os.X_OK):
         return ""
     return f"no torch {VERSION} in {venv}: `tests/labs/prepare.sh torch`, or set MILKWEED_TORCH"
+
+
+def lack(reason: str) -> NoReturn:
+    """Skip a test that has no torchrun; where it was asked for, green would be a lie."""
+    if os.environ.get("CI") == "true" and os.environ.get("TORCH", "1") != "0":
+        pytest.fail(f"{reason}; TORCH=0 says that this is meant", pytrace=False)
+    pytest.skip(reason)
 
 
 @dataclass

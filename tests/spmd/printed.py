@@ -100,7 +100,7 @@ OUTPUT = [
     ),
     Case(name="log dir relative", line=f"{TWO} --log-dir logs -r 1 -t 2 train.py", script=SPEAK),
     Case(
-        name="log dir is a file", line="--log-dir {folder}/train.py train.py", code=1, within_s=20
+        name="log dir is a file", line="--log-dir {folder}/train.py train.py", code=1, within_s=30
     ),
     Case(name="log dir nowhere", line=f"{TWO} --log-dir /dev/null train.py", script=SPEAK),
     Case(

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
+import random
 import shlex
 import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import textwrap
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,7 +27,11 @@ JOB = "name: spmd\non: process\nmeshes: {trainers: 2}\n"
 HEAD = "import os, signal, sys, time\nimport probe\nprobe.note(globals())\n"
 MARK = "SPMD_SUITE"
 """In the environment of everything that this suite starts."""
-TIMEOUT_S = 60
+TIMEOUT_S = 90
+LOCAL_PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
+DEFAULT_PORT = 29500
+"""Where torchruns meet that were told no port."""
+PORT_LOCK = Path(tempfile.gettempdir(), f"milkweed-spmd-{os.getuid()}.{DEFAULT_PORT}")
 TOOL = '#!/bin/sh\necho tool $RANK of $WORLD_SIZE in $LOCAL_RANK: "$@"\n'
 
 
@@ -37,8 +44,6 @@ class Case:
     """`{port}` is a free port, `{node}` the node's number, `{folder}` the working folder."""
     script: str = "probe.say(f'rank {probe.RANK}')"
     """The end of `train.py`; before it, every rank writes down what it is."""
-    ours: str = ""
-    """Options of milkweed alone."""
     files: Mapping[str, str] = field(default_factory=dict[str, str])
     env: Mapping[str, str] = field(default_factory=dict[str, str])
     """Of the launcher."""
@@ -48,7 +53,8 @@ class Case:
     """So many torchruns."""
     signal: str = ""
     """Sent to the launcher when as many ranks as `ranks` says have met."""
-    ranks: int = 1
+    ranks: int = 0
+    """How many ranks meet, so that time is counted from there on; 0: none do."""
     torch: bool = False
     """Whether ranks need torch."""
     prefix: str = r"\[(?!rank)[a-z]+\d+\]:"
@@ -56,7 +62,7 @@ class Case:
     told: str = ""
     """What the launcher itself should say."""
     within_s: float = 0
-    """How soon both must have ended, if that is looked at."""
+    """How soon both must have ended after ranks have met, or after the start, if that is looked at."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,10 +109,31 @@ def base_environment(root: Path) -> dict[str, str]:
 
 
 def free_port() -> int:
-    """A port that nobody listens on now."""
+    """A port that nobody listens on, and that the kernel gives to nobody who asks for any."""
+    first = int(LOCAL_PORTS.read_text().split()[0])
+    while True:
+        port = random.randrange(10_000, max(first, 20_000))
+        if port != DEFAULT_PORT and _is_free(port):
+            return port
+
+
+def _is_free(port: int) -> bool:
     with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
+@contextlib.contextmanager
+def hold_default_port() -> Iterator[None]:
+    """Let no other run of this suite on this machine use torchrun's own port, and wait until it is free."""
+    with PORT_LOCK.open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        wait_until(lambda: _is_free(DEFAULT_PORT), TIMEOUT_S)
+        yield
 
 
 @dataclass
@@ -131,18 +158,24 @@ class Sides:
 
     def run(self, side: str, case: Case) -> Ran:
         """Run it under `torchrun` or `milkweed`; of a torchrun, one for each node."""
+        default = side == "torchrun" and case.nodes > 1 and "{port}" not in case.line
+        with hold_default_port() if default else contextlib.nullcontext():
+            return self._run(side, case)
+
+    def _run(self, side: str, case: Case) -> Ran:
         folder = self._write(side, case)
         torchrun = side == "torchrun"
-        own = [] if torchrun else shlex.split(case.ours)
         env = self.environment(case)
         outputs = [self._outputs(side, case, node) for node in range(case.nodes if torchrun else 1)]
         started_s = time.monotonic()
         pids = [
-            self.warm[side].start([*own, *self.argv(case, folder, node)], folder, env, output)
+            self.warm[side].start(self.argv(case, folder, node), folder, env, output)
             for node, output in enumerate(outputs)
         ]
-        if case.signal:
+        if case.ranks:
             wait_until(lambda: len([*folder.glob("up-*")]) == case.ranks, TIMEOUT_S)
+            started_s = time.monotonic()
+        if case.signal:
             os.kill(pids[0], signal.Signals[case.signal])
         for output in outputs:
             wait_until((output / "code").exists, TIMEOUT_S)

@@ -15,6 +15,7 @@ from milkweed.errors import SpecError
 from milkweed.spmd.arguments import OWN, HelpAsked, make_parser, parse_namespace
 from milkweed.spmd.launch import parse, parse_streams
 from milkweed.spmd.rendezvous import parse_conf, parse_endpoint
+from spmd.oracle import lack, why_missing
 from spmd.torchrun import Env, Reference, find_python, open_reference
 
 pytestmark = pytest.mark.torch
@@ -25,13 +26,13 @@ Case = tuple[Sequence[str], Env]
 
 @pytest.fixture(scope="module")
 def torchrun() -> Iterator[Reference]:
+    if missing := why_missing():
+        lack(missing)
     python = find_python()
-    if python is None:
-        pytest.skip("there is no Python with torch; MILKWEED_TORCH can name one")
     with open_reference(python) as reference:
         version = tuple(reference.ask("about", None)["value"]["version"])
         if version != sys.version_info[:2]:
-            pytest.skip(f"{python} is Python {version}, whose argparse may be another")
+            lack(f"{python} is Python {version}, whose argparse may be another")
         yield reference
 
 

@@ -15,7 +15,8 @@ from spmd.generated import GENERATED
 from spmd.printed import OUTPUT
 from spmd.sides import Case
 
-pytestmark = pytest.mark.torch
+# The first test waits for both launchers, which import torch and start hosts.
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(400)]
 
 EXAMPLE = Path(__file__).parents[2] / "examples/ddp.py"
 ALL = [*STARTED, *OUTPUT, *ENDED, *GENERATED]
@@ -58,6 +59,13 @@ def test_where_run_spmd_differs_milkweed_does_not(compared: Compared, cases: lis
     """What the engine's own `run_spmd` does unlike torchrun is done like torchrun."""
     found = [words for case in cases for words in compared.differing(case)]
     assert not found, "\n".join(found)
+
+
+def test_processes_for_the_cpus_that_may_be_used(confined: Compared) -> None:
+    """Where a scheduler gave one CPU of several, both start one process; nothing else differs either."""
+    for case in (NAMED["nproc cpu"], NAMED["nproc auto"]):
+        assert confined.differing(case) == []
+        assert confined.facts("milkweed", case)["ranks"] == ["0.0"]
 
 
 @pytest.mark.parametrize("side", ["torchrun", "milkweed"])

@@ -75,10 +75,9 @@ class Reference:
         return answer
 
 
-def find_python() -> str | None:
-    """The Python that has torch, or None."""
-    python = str(find_venv() / "bin/python")
-    return python if os.access(python, os.X_OK) else None
+def find_python() -> str:
+    """The Python that has torch."""
+    return str(find_venv() / "bin/python")
 
 
 @contextlib.contextmanager

@@ -47,6 +47,8 @@ class Backend:
         """Where keepers take orders then."""
         self.failed: dict[str, str] = {}
         """Hosts that are lost for good, and why."""
+        self.unheard: set[str] = set()
+        """Those of them that are only not heard."""
         self.admitted: list[list[str]] = []
 
     @property
@@ -65,7 +67,10 @@ class Backend:
     def explain(self, _handle: object, label: str) -> HostStatus:
         """What it knows of a host."""
         state = HostState.FAILED if label in self.failed else HostState.UNKNOWN
-        return HostStatus(host=label, state=state, reason=self.failed.get(label, ""))
+        unheard = label in self.unheard
+        return HostStatus(
+            host=label, state=state, reason=self.failed.get(label, ""), unheard=unheard
+        )
 
     def admit(self, _handle: object, hosts: Sequence[str]) -> None:
         """Take down whom it was asked to let in."""

@@ -16,12 +16,13 @@ import pytest
 
 from milkweed import registry
 from milkweed.backends.base import Capabilities
+from milkweed.errors import MilkweedError
 from milkweed.events import Events
 from milkweed.spec import JobSpec, make_meshes
 from milkweed.spmd import run as run_module
 from milkweed.spmd.attempt import Attempt, Outcome, Settings
 from milkweed.spmd.console import Console, EventLog
-from milkweed.spmd.crew import Interrupted
+from milkweed.spmd.inbox import Interrupted
 from milkweed.spmd.launch import Launch, parse
 from milkweed.spmd.layout import PREFIX
 from milkweed.spmd.target import Target
@@ -101,6 +102,8 @@ class FakeCrew:
         self.lost: dict[str, str] = {}
         """Hosts that are lost, and why."""
         self.nproc = dict.fromkeys(labels, nproc)
+        self.unlike: dict[str, list[str]] = {}
+        """Which variables hosts have otherwise than a person."""
         self.orders: list[tuple[str, str, Message]] = []
         """All that hosts were told: the order, the host, the message."""
         self.errors: dict[tuple[str, str], str] = {}
@@ -108,6 +111,9 @@ class FakeCrew:
         self.silent: set[tuple[str, str]] = set()
         """Which orders a host does not answer."""
         self.gone: set[str] = set()
+        self.doubtful: set[str] = set()
+        """Hosts that do not answer, and are not lost yet."""
+        self.probed: list[Sequence[str]] = []
         self.stubborn: set[str] = set()
         """Hosts whose ranks end only when they are made to."""
         self.scripts: list[Callable[[], None]] = []
@@ -145,10 +151,27 @@ class FakeCrew:
         if label not in self.gone:
             getattr(self, f"_{message['op']}")(label, message)
 
-    def look(self) -> None:
+    def probe(self, labels: Sequence[str]) -> None:
+        """Have hosts answer."""
+        self.probed.append(list(labels))
+
+    def unsure(self, labels: Sequence[str]) -> list[str]:
+        """Those that do not answer."""
+        return [label for label in labels if label in self.doubtful]
+
+    def look_aside(self) -> None:
         """Ask the scheduler."""
         self.looks += 1
-        self.on_look()
+        try:
+            self.on_look()
+        except MilkweedError as error:
+            self.inbox.put({"ev": "looked", "error": error})
+        else:
+            self.inbox.put({"ev": "looked"})
+
+    def interrupt(self, name: str) -> None:
+        """Take a signal."""
+        self.inbox.put({"ev": "signal", "name": name})
 
     def revive(self) -> None:
         """Have lost hosts started again."""
@@ -179,7 +202,8 @@ class FakeCrew:
 
     def _prepare(self, label: str, order: Message) -> None:
         port = PORT if order["port"] else 0
-        self._answer(label, order, "prepared", nproc=self.nproc[label], port=port)
+        more = {"nproc": self.nproc[label], "port": port, "unlike": self.unlike.get(label, [])}
+        self._answer(label, order, "prepared", **more)
 
     def _launch(self, label: str, order: Message) -> None:
         if order["id"] != self._number:
@@ -225,6 +249,7 @@ class FakeCrew:
 
     def _lose(self, label: str, reason: str) -> Message:
         self.gone.add(label)
+        self.doubtful.discard(label)
         self.lost[label] = reason
         self.present = [other for other in self.present if other != label]
         self._live = {rank: place for rank, place in self._live.items() if place[0] != label}

@@ -233,3 +233,19 @@ def test_what_is_not_a_node_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"node") as caught:
         parse_sinfo(text)
     assert text.strip().splitlines()[-1][:12].removeprefix("node|") in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("state", "unheard"),
+    [
+        ("allocated*", True),
+        ("mixed*", True),
+        ("down*", False),
+        ("drained*", False),
+        ("idle", False),
+    ],
+)
+def test_nodes_that_do_not_answer_slurm(state: str, unheard: bool) -> None:
+    """One that Slurm has not given up yet may be back; one that is down as well is not waited for."""
+    row = one(state=state)
+    assert (row.unheard, row.usable) == (unheard, state == "idle")

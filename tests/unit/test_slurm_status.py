@@ -362,6 +362,13 @@ def test_a_node_that_is_down_is_a_failed_host(
     assert found.reason.splitlines() == [expected, "step 41", "step 42"]
 
 
+@pytest.mark.parametrize(("state", "unheard"), [("allocated*", True), ("down*", False)])
+def test_a_node_that_slurm_does_not_hear(tmp_path: Path, state: str, unheard: bool) -> None:
+    """The host does not serve, and whoever can wait is told that it may be back."""
+    found = judge_host(place(tmp_path), "x", {"n2": node("n2", state=state)})
+    assert (found.state, found.unheard) == (HostState.FAILED, unheard)
+
+
 def test_a_node_that_is_fine_is_no_reason(tmp_path: Path) -> None:
     """The states of nodes of other hosts do not matter."""
     nodes = {"n1": node("n1", state="down"), "n2": node("n2", state="allocated")}

@@ -9,7 +9,7 @@ import pytest
 
 from milkweed.errors import AllocationEndedError, DeadlineError, SpecError
 from milkweed.spmd.attempt import ANSWER_S, SLACK_S, Ending, Outcome
-from milkweed.spmd.crew import Interrupted
+from milkweed.spmd.inbox import Interrupted
 from milkweed.testing import FakeClock
 from unit.crews import GRACE_S, PORT, TWO, Attempts, make_exit
 
@@ -82,7 +82,7 @@ def test_all_of_a_launch(world: Attempts) -> None:
         "--nnodes=2 --rdzv-id=a/b --log-dir=/logs --virtual-local-rank --numa-binding=node"
         " --duplicate-stdout-filters=x,y"
     )
-    world.settings = {"env": {"A": "1"}}
+    world.settings = {"env": {"A": "1"}, "shell": {"B": "2"}}
     world.script(world.crew.exit_all)
     world.run(restarts=2, attempt=5)
     first, second = world.crew.messages("launch")
@@ -93,6 +93,7 @@ def test_all_of_a_launch(world: Attempts) -> None:
         "argv": [None, "-u", "t.py"],
         "fixed": 1,
         "env": {"A": "1"},
+        "shell": {"B": "2"},
         "cwd": "/here",
         "log_dir": "/logs",
         "errors": True,
@@ -105,6 +106,25 @@ def test_all_of_a_launch(world: Attempts) -> None:
     }
     assert [rank["env"]["TORCHELASTIC_RESTART_COUNT"] for rank in ranks] == ["2", "2"]
     assert second["folder"] == "a_b_T_w_1"
+
+
+UNLIKE = """\
+milkweed: CUDA_X, NCCL_DEBUG of your shell are not what ranks have: --set-env NAME=VALUE hands it on
+"""
+
+
+@pytest.mark.parametrize(("attempt", "expected"), [(0, UNLIKE), (1, "")])
+def test_variables_that_may_be_missed_are_named_once(
+    world: Attempts, capsys: pytest.CaptureFixture[str], attempt: int, expected: str
+) -> None:
+    """Hosts elsewhere say which well-known variables they have otherwise."""
+    world.settings = {"known": {"NCCL_DEBUG": "INFO", "CUDA_X": "1"}}
+    world.crew.unlike = {"w/0": ["NCCL_DEBUG"], "w/1": ["NCCL_DEBUG", "CUDA_X"]}
+    world.script(world.crew.exit_all)
+    world.run(attempt=attempt)
+    told = {str(order["known"]) for order in world.crew.messages("prepare")}
+    assert told == {str(world.settings["known"])}
+    assert capsys.readouterr().err == expected
 
 
 def test_no_files_at_all(world: Attempts) -> None:
@@ -203,6 +223,24 @@ def test_events_of_ranks(world: Attempts, capsys: pytest.CaptureFixture[str]) ->
     found = [json.loads(line)["metadata"] for line in capsys.readouterr().err.splitlines()]
     told = [(data["state"], data["global_rank"], data.get("exit_code")) for data in found]
     assert told == [("START", 0, None), ("START", 1, None), ("SUCCEEDED", 0, 0), ("FAILED", 1, 3)]
+
+
+def test_ranks_that_end_before_all_hosts_have_launched_did_start(
+    world: Attempts, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Every rank has its START, before its end, however short it is."""
+    world.events = "console"
+    world.crew.nproc = dict.fromkeys(TWO, 1)
+    world.crew.silent = {("launch", "w/1")}
+    world.script(
+        lambda: world.crew.exit(0, 0, 0.5),
+        lambda: world.crew.inbox.after(1.0, make_exit("T.0", 1, 0, ("w/1", 0), 0.0, {})),
+        lambda: world.crew.inbox.after(2.0, {"ev": "launched", "id": "T.0", "host": "w/1"}),
+    )
+    world.run()
+    found = [json.loads(line)["metadata"] for line in capsys.readouterr().err.splitlines()]
+    told = [(data["state"], data["global_rank"]) for data in found]
+    assert told == [("START", 0), ("SUCCEEDED", 0), ("START", 1), ("SUCCEEDED", 1)]
 
 
 # Growing

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from milkweed.spmd.attempt import SLACK_S, Ending, Outcome
-from milkweed.spmd.crew import Interrupted
+from milkweed.spmd.inbox import Interrupted
 from milkweed.testing import FakeClock
 from unit.crews import GRACE_S, TWO, Attempts, make_exit
 

@@ -19,7 +19,8 @@ from milkweed.errors import (
     UnsupportedError,
 )
 from milkweed.spec import JobSpec, make_meshes
-from milkweed.spmd.crew import LOST_PATIENCE_S, Crew, Interrupted
+from milkweed.spmd.crew import LOST_PATIENCE_S, Crew
+from milkweed.spmd.inbox import Interrupted
 from milkweed.spmd.target import Target, choose_mesh
 from milkweed.testing import FakeClock, FakeScheduler
 from unit.crew_keepers import ENDED, PENDING, RUNNING, UNKNOWN, World, until
@@ -312,7 +313,7 @@ def test_what_else_was_said_stays(world: World) -> None:
     crew = world.crew(1)
     for number in range(3):
         crew.inbox.put({"ev": "rank-exit", "rank": number})
-    crew.raise_signal()
+    crew.inbox.raise_signal()
     assert [crew.inbox.get_nowait()["rank"] for _ in range(3)] == [0, 1, 2]
     with pytest.raises(queue.Empty):
         crew.inbox.get_nowait()

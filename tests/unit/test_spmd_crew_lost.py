@@ -129,7 +129,8 @@ def test_a_connection_that_is_mended(world: World) -> None:
     crew.order("w/0", {"op": "prepare", "id": "T.3"})
     keeper.wait_for("prepare", 2)
     keeper.hang_up(abruptly=True)
-    assert keeper.wait_for("report") == [{"op": "report", "id": "T.3", "host": "w/0"}]
+    report = {"op": "report", "id": "T.3", "number": 0, "host": "w/0"}
+    assert keeper.wait_for("report") == [report]
     assert ops(keeper) == [*["prepare w/0"] * 3, "report w/0"]
     assert keeper.wait_for("prepare")[-1]["id"] == "T.3"
     assert len(keeper.wait_for("hello", 2)) == 2
@@ -197,6 +198,29 @@ def test_a_node_that_is_known_to_be_down_is_not_tried_again(world: World) -> Non
     assert world.waited_s == 0.0
 
 
+@pytest.mark.parametrize("back", [True, False])
+def test_a_node_that_its_scheduler_does_not_hear_either(world: World, back: bool) -> None:
+    """It may only be out of reach: it is tried as any other, and lost with those words if it stays away."""
+    keeper, crew = join_remote(world)
+    world.backend.failed["w/0"] = "node n0 is allocated*"
+    world.backend.unheard.add("w/0")
+
+    def sleep(seconds: float) -> None:
+        world.clock.sleep(seconds)
+        if back and len(world.keepers) == 1 and world.waited_s > 10:
+            world.remote("w/0", port=keeper.port)
+
+    world.sleep = sleep
+    keeper.close()
+    if back:
+        until(lambda: len(world.keepers) == 2)
+        world.keepers[1].wait_for("report")
+        assert crew.lost == {}
+    else:
+        assert world.heard()["reason"] == "node n0 is allocated*"
+        assert world.waited_s >= REJOIN_S
+
+
 def test_a_scheduler_that_is_silent_ends_nothing(world: World) -> None:
     """Both may be out of reach for a while: the machine is tried."""
     keeper, crew = join_remote(world)
@@ -234,6 +258,26 @@ def test_a_host_is_greeted_once_when_it_is_back(world: World) -> None:
         assert len(world.keepers[1].wait_for("hello")) == 1
     finally:
         world.keepers[1].hang_up()
+
+
+def test_a_host_that_is_out_of_reach_is_unsure(world: World) -> None:
+    """Until it is back or lost; one that answers is not."""
+    keeper, crew = join_remote(world)
+    crew.probe(["w/0"])
+    assert crew.unsure(["w/0"]) == []
+    seen: list[list[str]] = []
+
+    def sleep(seconds: float) -> None:
+        world.clock.sleep(seconds)
+        seen.append(crew.unsure(["w/0"]))
+
+    world.sleep = sleep
+    keeper.close()
+    crew.probe(["w/0"])
+    assert world.heard()["ev"] == "lost"
+    assert seen
+    assert all(hosts == ["w/0"] for hosts in seen)
+    assert crew.unsure(["w/0"]) == []
 
 
 def test_orders_for_a_host_that_is_out_of_reach(world: World) -> None:

@@ -1,16 +1,13 @@
-"""Torchrun programs of jobs: `serve()`, `SPMDJob`, `JobTrait.torchrun` and `milkweed torchrun`."""
+"""Jobs that are made of torchrun programs: `serve()` and `SPMDJob`."""
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
 
-from milkweed.cli.app import app
 from milkweed.errors import (
     NotAppliedError,
     RanksFailedError,
@@ -19,42 +16,17 @@ from milkweed.errors import (
     UnsupportedError,
 )
 from milkweed.job import job_loads
-from milkweed.job.load import SpecJob
 from milkweed.job.programs import Program
 from milkweed.job.spmd import SPMDJob, serve
-from milkweed.spmd import run as run_module, target as target_module
-from milkweed.spmd.arguments import render_help
 from milkweed.testing import FakeScheduler
-from unit.jobs import PATH, make_spec, recorded
+from unit.spmd_runs import Runs, replace_runs
 
 COMMAND = ["torchrun", "--nproc-per-node=4", "train.py", "--lr", "1"]
 
 
-class Runs:
-    """Takes the place of running a program, and remembers what was to run."""
-
-    def __init__(self) -> None:
-        self.calls: list[SimpleNamespace] = []
-        self.error: BaseException | None = None
-
-    def __call__(self, target: Any, launch: Any, **more: Any) -> None:
-        """Take a program."""
-        self.calls.append(SimpleNamespace(target=target, launch=launch, **more))
-        if self.error:
-            raise self.error
-
-    @property
-    def last(self) -> SimpleNamespace:
-        """What was to run last."""
-        return self.calls[-1]
-
-
 @pytest.fixture
 def runs(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Runs:
-    made = Runs()
-    monkeypatch.setattr(run_module, "run", made)
-    monkeypatch.setattr(target_module, "check_backend", lambda _backend: None)
-    return made
+    return replace_runs(monkeypatch)
 
 
 def role(name: str, hosts: int = 1, **more: Any) -> SimpleNamespace:
@@ -186,11 +158,11 @@ def test_ctrl_c_leaves_running_hosts(world: FakeScheduler, runs: Runs) -> None:
     assert len(world.alive) == 1
 
 
-def test_hosts_without_keepers_run_nothing(world: FakeScheduler, folder: Path) -> None:
-    """The fake backend has no hosts that could."""
-    job = serve(COMMAND, scheduler="fake")
+def test_hosts_without_keepers_are_not_asked_for(world: FakeScheduler, folder: Path) -> None:
+    """The fake backend has no hosts that could run anything, and nobody waits in its queue to learn that."""
     with pytest.raises(UnsupportedError, match="fake hosts cannot run torchrun programs"):
-        job.run_spmd()
+        serve(COMMAND, scheduler="fake")
+    assert world.allocations == {}
 
 
 # SPMDJob
@@ -234,6 +206,18 @@ def test_other_programs_on_the_same_hosts(world: FakeScheduler, runs: Runs) -> N
     assert job.programs["a"].command == ("first.py",)
 
 
+def test_other_programs_have_the_variables_of_the_first(world: FakeScheduler, runs: Runs) -> None:
+    """And their own over them; what is not known of a role is refused."""
+    first = serve(application(role("a", env={"A": "1", "B": "2"})), scheduler="fake")
+    other = {"args": ["torchrun", "t.py"], "env": {"B": "3"}}
+    SPMDJob(first.handle, "fake", original_roles=[other]).run_spmd()
+    assert runs.last.env == {"A": "1", "B": "3"}
+    with pytest.raises(SpecError, match=r"original_roles: 'arguments' of role 'a' is not known"):
+        SPMDJob(first.handle, "fake", original_roles=[{"arguments": []}]).run_spmd()
+    with pytest.raises(SpecError, match=r"original_roles.a.env"):
+        SPMDJob(first.handle, "fake", original_roles=[{**other, "env": {"B": 3}}]).run_spmd()
+
+
 def test_other_programs_start_where_the_first_did(
     world: FakeScheduler, runs: Runs, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -260,131 +244,3 @@ def test_programs_are_plain_data() -> None:
     program = Program(command=("-m", "x"), mesh="w", wrapper=("e.sh",), env={"A": "1"}, cwd="/c")
     assert Program.from_json(program.to_json()) == program
     assert Program.from_json(Program(command=("x",)).to_json()) == Program(command=("x",))
-
-
-# Any job
-
-
-def test_any_job_runs_programs(world: FakeScheduler, runs: Runs) -> None:
-    """Hosts are asked for first, stay, and are used again."""
-    job = SpecJob(make_spec({"a": 1, "b": 2}))
-    job.torchrun(["--nnodes=2", "train.py", "x"], mesh="b", cached_path=PATH)
-    job.torchrun(["--mesh=a", "train.py"], cached_path=PATH)
-    assert len(world.allocations) == 1
-    assert recorded() == job.apply_id
-    first, second = runs.calls
-    assert (first.target.mesh, first.launch.args) == ("b", ("x",))
-    assert (second.target.mesh, second.target.spec.sizes) == ("a", {"a": 1, "b": 2})
-    assert (first.cwd, first.env, first.wrapper) == (None, {}, ())
-    first.events.add("ranks started")
-    assert job.events()[-1].what == "ranks started"
-
-
-@pytest.mark.parametrize(
-    ("command", "words"),
-    [
-        (["--nnodes=zwei", "t.py"], "zwei"),
-        (["--nnodes=2"], "SCRIPT"),
-        (["--nnodes=9", "t.py"], "--nnodes asks for 9 hosts"),
-        (["--mesh=nobody", "t.py"], "no mesh 'nobody'"),
-    ],
-)
-def test_mistakes_are_told_before_hosts_are_asked_for(
-    world: FakeScheduler, runs: Runs, command: list[str], words: str
-) -> None:
-    """Nobody waits in a queue for a program that can never run."""
-    with pytest.raises(SpecError, match=words):
-        SpecJob(make_spec()).torchrun(command, cached_path=PATH)
-    assert world.allocations == {}
-
-
-def test_hosts_that_can_run_nothing_are_not_asked_for(world: FakeScheduler, folder: Path) -> None:
-    """Hosts of the fake backend have no keepers, and that is known before."""
-    with pytest.raises(UnsupportedError, match="fake hosts cannot run torchrun programs"):
-        SpecJob(make_spec()).torchrun(["t.py"], cached_path=PATH)
-    assert world.allocations == {}
-
-
-# The command line
-
-
-def milkweed(*words: str) -> Result:
-    return CliRunner().invoke(app, words, prog_name="milkweed")
-
-
-def declare(meshes: str = "{workers: 2}") -> None:
-    Path("milkweed.yaml").write_text(f"name: demo\non: fake\nmeshes: {meshes}\n")
-
-
-@pytest.mark.parametrize("words", [["--help"], ["-h"], ["--nnodes=2", "--help", "t.py"]])
-def test_help_is_torchrun_s(world: FakeScheduler, runs: Runs, words: list[str]) -> None:
-    """The help of all options, and nothing is asked for."""
-    declare()
-    done = milkweed("torchrun", *words)
-    assert (done.exit_code, done.stdout) == (0, f"{render_help()}\n")
-    assert "--rdzv-conf" in done.stdout
-    assert world.calls == []
-    assert runs.calls == []
-
-
-def test_words_of_the_script_are_its_own(world: FakeScheduler, runs: Runs) -> None:
-    """Options after the script are not read, not even milkweed's."""
-    declare()
-    done = milkweed("torchrun", "--nnodes", "2", "t.py", "--help", "--job", "x", "--", "-m")
-    assert done.exit_code == 0, done.output
-    assert runs.last.launch.args == ("--help", "--job", "x", "--", "-m")
-    assert runs.last.launch.max_nodes == 2
-    assert done.stderr.startswith("create: job 'demo'")
-    assert done.stdout == ""
-
-
-def test_a_second_run_uses_the_same_hosts(world: FakeScheduler, runs: Runs) -> None:
-    """They are recorded beside the job file, under the job's name."""
-    declare()
-    for _ in range(2):
-        assert milkweed("torchrun", "t.py").exit_code == 0
-    assert len(world.allocations) == 1
-    assert recorded(".milkweed/demo.json") == runs.last.target.handle["apply_id"]
-
-
-def test_a_job_of_another_folder(world: FakeScheduler, runs: Runs, folder: Path) -> None:
-    """`--job` names it; ranks start where the person is, and its variables are passed on."""
-    declare("{a: 1, b: 3}")
-    (folder / "elsewhere").mkdir()
-    os.chdir("elsewhere")
-    job = "../milkweed.yaml"
-    done = milkweed("torchrun", "--job", job, "--mesh", "b", "--set-env", "A=1", "t.py")
-    assert done.exit_code == 0, done.output
-    assert runs.last.target.mesh == "b"
-    assert runs.last.launch.env == {"A": "1"}
-    assert runs.last.cwd is None
-
-
-@pytest.mark.parametrize(
-    ("words", "told", "code"),
-    [
-        ([], "SCRIPT", 2),
-        (["--nnodes=2"], "SCRIPT", 2),
-        (["--nodes=2", "t.py"], "--nodes=2", 2),
-        (["--rdzv-backend=etcd", "t.py"], "etcd", 1),
-        (["--job=nobody", "t.py"], "nobody", 1),
-    ],
-)
-def test_mistakes_of_a_command_line(
-    world: FakeScheduler, runs: Runs, words: list[str], told: str, code: int
-) -> None:
-    """One message; the exit code tells what cannot be read from what cannot be done; nothing was asked for."""
-    declare()
-    done = milkweed("torchrun", *words)
-    assert done.exit_code == code
-    assert told in done.stderr
-    assert world.allocations == {}
-
-
-def test_a_failed_rank_fails_the_command(world: FakeScheduler, runs: Runs) -> None:
-    """The report is on standard error, and the exit code is 1 whatever the rank's was."""
-    declare()
-    runs.error = RanksFailedError("rank 3 exited with code 9", seen="it printed nothing")
-    done = milkweed("torchrun", "t.py")
-    assert done.exit_code == 1
-    assert "milkweed: rank 3 exited with code 9\n  seen: it printed nothing" in done.stderr

@@ -51,7 +51,7 @@ FIELDS: list[tuple[str, dict[str, Any]]] = [
     ("-m", {"form": "module"}),
     ("--no-python", {"form": "command"}),
     ("--run-path", {"form": "path", "script": "t.py"}),
-    ("--max-restarts 3 --monitor-interval 5", {"max_restarts": 3, "monitor_interval_s": 5.0}),
+    ("--max-restarts 3 --monitor-interval 0.1", {"max_restarts": 3, "monitor_interval_s": 0.1}),
     ("--shutdown-timeout 0", {"shutdown_timeout_s": 0.0}),
     ("--signals-to-handle SIGUSR1,SIGTERM", {"signals": ("SIGUSR1", "SIGTERM")}),
     ("--local-ranks-filter 0,2,2", {"local_ranks_filter": frozenset({0, 2})}),
@@ -89,6 +89,10 @@ def test_flags_become_fields(line: str, expected: dict[str, Any]) -> None:
 
 
 NOTES = [
+    (
+        "--monitor-interval 5",
+        ["--monitor-interval 5: has no effect, since a rank's end is seen when it happens"],
+    ),
     (
         "--standalone --rdzv-backend etcd",
         ["--rdzv-backend etcd: has no effect, since --standalone"],

@@ -23,6 +23,7 @@ from milkweed.spmd.layout import (
     make_prefix,
     make_ranks,
     passed_on,
+    pick_known,
 )
 
 COUNTS = st.lists(st.integers(1, 9), min_size=1, max_size=6)
@@ -250,3 +251,14 @@ def test_little_of_a_person_s_environment_goes_to_ranks() -> None:
     }
     assert passed_on({}) == {}
     assert passed_on(dict.fromkeys([*PASSED_ON, *os.environ], "x")) == dict.fromkeys(PASSED_ON, "x")
+
+
+def test_well_known_variables() -> None:
+    """Those of which people expect that ranks have them, unless somebody gives them already."""
+    shell = dict.fromkeys(["NCCL_DEBUG", "CUDA_VISIBLE_DEVICES", "TORCH_HOME", "PYTHONPATH"], "x")
+    others = dict.fromkeys(
+        ["HOME", "TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "TORCHELASTIC_X", "PET_A"], "x"
+    )
+    assert pick_known({**shell, **others}, {"TORCH_HOME": "y"}) == {
+        key: "x" for key in shell if key != "TORCH_HOME"
+    }

@@ -1,10 +1,7 @@
-"""Where an AppDef runs: its backend, the settings of that, the folder; and all of it with torchx itself."""
+"""Where an AppDef runs: its backend, the settings of that, the folder."""
 
 from __future__ import annotations
 
-import importlib
-import sys
-import warnings
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,11 +14,9 @@ from milkweed.errors import SpecError, UnknownBackendError
 from milkweed.job.preparing import CODE_FOLDER
 from milkweed.job.spmd import _folder_of, _make_program
 from milkweed.option_tables import BUILTIN_OPTIONS
-from milkweed.options import check_options
 from milkweed.spec import make_meshes
-from milkweed.spmd.appdef import RANK0_ENV, Application, RoleSpec, read_appdef, resolve
+from milkweed.spmd.appdef import Application, RoleSpec, read_appdef
 from milkweed.spmd.schedulers import BARE, DIALECTS, Chosen, choose_backend
-from programs import LABS
 
 
 def make_app(**said: Any) -> Application:
@@ -331,60 +326,3 @@ def test_a_workspace_that_is_no_folder_is_refused(given: Any, said: str) -> None
     """Ranks cannot start in a folder that is not there."""
     with pytest.raises(SpecError, match=said):
         folder(workspace=given)
-
-
-@pytest.fixture(name="torchx")
-def fixture_torchx(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
-    """Torchx's own modules, where it is installed, or `make labs` has got it."""
-    monkeypatch.setattr(sys, "path", [*sys.path, str(LABS / "torchx-0.7.0")])
-    pytest.importorskip("torchx", reason="torchx is not installed")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        dist = importlib.import_module("torchx.components.dist")
-        specs = importlib.import_module("torchx.specs")
-        schedulers = importlib.import_module("torchx.schedulers")
-    return SimpleNamespace(dist=dist, specs=specs, schedulers=schedulers)
-
-
-def test_torchx_own_appdef_is_read(torchx: SimpleNamespace) -> None:
-    """The documents' example, made by torchx itself, gives a wrapper, a command and hosts."""
-    role = torchx.specs.Role(
-        name="trainer",
-        image="my_workspace:latest",
-        entrypoint="workspace/entrypoint.sh",
-        args=["torchrun", "--nnodes=2", "--nproc-per-node=8", "-m", "train"],
-        num_replicas=2,
-        resource=torchx.specs.resource(h="gpu.xlarge"),
-    )
-    found = read_appdef(torchx.specs.AppDef(name="my-training", roles=[role]))
-    assert found.roles[0].wrapper == ("workspace/entrypoint.sh",)
-    assert found.roles[0].command[-2:] == ("-m", "train")
-    assert (found.sizes, found.resources["trainer"].gpus) == ({"trainer": 2}, 8)
-    assert found.notes == ()
-
-
-def test_torchx_own_component_is_read(torchx: SimpleNamespace) -> None:
-    """What dist.ddp makes is read, and filled in as torchx fills it in."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # its newer name is dist.torchrun
-        made = torchx.dist.ddp("it's", "$$x", script="train me.py", j="2x4", rdzv_backend="static")
-    role = resolve(read_appdef(made).roles[0], folder="/code", app_id="id-1")
-    values = torchx.specs.macros.Values("/code", "id-1", "${replica_id}", RANK0_ENV)
-    assert role.name == "train_me"
-    assert role.command[:2] == ("--rdzv_backend", "static")
-    assert role.command[-3:] == ("train me.py", "it's", "$x")
-    assert "${TORCHX_RANK0_HOST:=localhost}:29500" in role.command
-    assert role.env == values.apply(made.roles[0]).env
-
-
-@pytest.mark.parametrize("scheduler", ["local_cwd", "slurm", "kubernetes"])
-def test_every_setting_of_torchx_is_known(torchx: SimpleNamespace, scheduler: str) -> None:
-    """No setting that torchx has is taken for a slip of the pen, and no default does harm."""
-    factory = torchx.schedulers.get_scheduler_factories()[scheduler]
-    settings = dict(iter(factory("test").run_opts()))
-    cfg = {name: option.default for name, option in settings.items()}
-    assert {name.replace("-", "_") for name in cfg} <= DIALECTS[scheduler].names
-    chosen = choose(scheduler, cfg)
-    assert chosen.notes == ()
-    if scheduler in BUILT_IN:
-        check_options(BUILTIN_OPTIONS[scheduler], chosen.options, where=scheduler)

@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from milkweed.errors import RanksFailedError
-from milkweed.spmd.crew import Interrupted
+from milkweed.spmd.inbox import Interrupted
 from milkweed.testing import FakeClock
 from unit.crews import TWO, Runs
 

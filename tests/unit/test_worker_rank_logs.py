@@ -167,8 +167,8 @@ def test_nothing_said(machine: Machine) -> None:
         for _, message in machine.told
         if message["ev"] == "out" and message["lines"] == ["out 1"]
     ]
-    head = {"ev": "out", "kind": "rank", "host": "w/0", "rank": "1", "stream": "out"}
-    assert message == {**head, "lines": ["out 1"]}
+    head = {"ev": "out", "kind": "rank", "host": "w/0", "rank": "1", "stream": "out", "id": "T.0"}
+    assert message == {**head, "lines": ["out 1"], "number": message["number"]}
 
 
 def test_redirected(machine: Machine) -> None:

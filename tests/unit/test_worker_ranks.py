@@ -1,13 +1,11 @@
-"""Ranks of one host: how many, at which port, with which variables, and what keeps them from starting."""
+"""Ranks of one host: how many, with which variables, and what keeps them from starting."""
 
 from __future__ import annotations
 
-import errno
 import os
 import shlex
 import signal
 import socket
-import struct
 import sys
 from collections.abc import Generator, Mapping
 from pathlib import Path
@@ -16,11 +14,10 @@ from typing import Any
 import pytest
 
 from milkweed.worker import devices, ranks, serve
-from milkweed.worker.ranks import find_cpus, hold_port, own_environment, virtual_rank
+from milkweed.worker.rank_env import find_cpus, own_environment, virtual_rank
 from unit.gangs import Machine
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-IP_LOCAL_PORT_RANGE = 51
 SOURCE = str(Path(serve.__file__).parents[2])
 
 
@@ -31,94 +28,6 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[Machin
     made = Machine(tmp_path, COLOUR="host", SHAPE="host")
     yield made
     made.close()
-
-
-# The port of rank 0
-
-
-@pytest.fixture
-def held() -> Generator[socket.socket]:
-    with hold_port() as made:
-        yield made
-
-
-@pytest.mark.parametrize(
-    ("family", "address"),
-    [
-        (socket.AF_INET6, "::"),
-        (socket.AF_INET, "0.0.0.0"),  # noqa: S104
-        (socket.AF_INET, "127.0.0.1"),
-    ],
-)
-def test_rank_0_can_listen_on_a_held_port(
-    held: socket.socket, family: socket.AddressFamily, address: str
-) -> None:
-    """A server that allows addresses to be reused, as every server does, gets it, and is reached there."""
-    port = held.getsockname()[1]
-    with socket.socket(family) as server:
-        server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        server.bind((address, port))
-        server.listen()
-        with socket.create_connection(("127.0.0.1", port), 5), server.accept()[0]:
-            pass
-
-
-def confine(other: socket.socket, port: int) -> None:
-    """Leave the kernel no other free port for a socket than this one."""
-    try:
-        only = struct.pack("I", port << 16 | port)
-        other.setsockopt(socket.IPPROTO_IP, IP_LOCAL_PORT_RANGE, only)
-    except OSError:
-        pytest.skip("this kernel lets nobody choose the range of free ports")
-
-
-@pytest.mark.parametrize("reuse", [False, True])
-@pytest.mark.parametrize(
-    ("family", "address"), [(socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::")]
-)
-def test_a_held_port_is_nobody_s_free_one(
-    held: socket.socket, family: socket.AddressFamily, address: str, reuse: bool
-) -> None:
-    """Where no other is left, a server that wants any free port gets none."""
-    with socket.socket(family) as other:
-        confine(other, held.getsockname()[1])
-        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, reuse)
-        with pytest.raises(OSError, match="in use") as caught:
-            other.bind((address, 0))
-        assert caught.value.errno == errno.EADDRINUSE
-
-
-def test_no_connection_begins_at_a_held_port(held: socket.socket) -> None:
-    """A client gets none either."""
-    with socket.create_server(("127.0.0.1", 0)) as server, socket.socket() as other:
-        confine(other, held.getsockname()[1])
-        with pytest.raises(OSError, match="address") as caught:
-            other.connect(server.getsockname())
-        assert caught.value.errno == errno.EADDRNOTAVAIL
-
-
-def test_two_held_ports_differ(held: socket.socket) -> None:
-    """Two programs on one host do not meet."""
-    with hold_port() as other:
-        assert other.getsockname()[1] != held.getsockname()[1]
-
-
-def test_a_machine_without_ipv6(monkeypatch: pytest.MonkeyPatch) -> None:
-    """There the port is held for IPv4; where nothing can be held, that is said."""
-    real = socket.socket
-
-    def make(family: int) -> socket.socket:
-        if family not in allowed:
-            raise OSError(errno.EAFNOSUPPORT, "no such family")
-        return real(family)
-
-    monkeypatch.setattr(socket, "socket", make)
-    allowed = {socket.AF_INET}
-    with hold_port() as found:
-        assert found.family == socket.AF_INET
-    allowed = set()
-    with pytest.raises(OSError, match="no free port"):
-        hold_port()
 
 
 # Preparing
@@ -135,7 +44,7 @@ def prepare(machine: Machine, **more: Any) -> Mapping[str, Any]:
 def test_a_number_is_taken_as_it_is(machine: Machine) -> None:
     """The host says what it was told, and holds no port that nobody asked for."""
     expected = {"ev": "prepared", "id": "T.0", "host": "w/0", "nproc": 2, "port": 0}
-    assert prepare(machine) == expected
+    assert prepare(machine) == {**expected, "unlike": []}
 
 
 def test_a_word_is_counted_with_the_variables_of_ranks(
@@ -202,6 +111,22 @@ def test_variables_of_a_rank(machine: Machine) -> None:
 def test_threads(machine: Machine, count: int, env: dict[str, str], expected: str | None) -> None:
     """As torchrun does: one thread for each of several ranks, unless somebody says otherwise."""
     assert run_env(machine, ranks=count, env=env).get("OMP_NUM_THREADS") == expected
+
+
+def test_variables_of_a_person_s_shell(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On their own machine ranks have what the person has now, below what the job says, and no more."""
+    monkeypatch.setenv("BEFORE", "keeper")
+    shell = {"PATH": os.environ["PATH"], "PYTHONPATH": f"{SOURCE}:/mine", "COLOUR": "shell"}
+    found = run_env(machine, shell=shell, env={"SIZE": "order"})
+    assert (found["COLOUR"], found["SIZE"]) == ("host", "order")
+    assert found["PYTHONPATH"] == f"{SOURCE}:/mine"
+    assert "BEFORE" not in found
+
+
+def test_variables_that_ranks_have_otherwise(machine: Machine) -> None:
+    """A host tells which of a person's variables are unset there, or something else."""
+    known = {"COLOUR": "host", "SHAPE": "mine", "NCCL_X": "1", "NCCL_Y": "2"}
+    assert prepare(machine, known=known, env={"NCCL_Y": "2"})["unlike"] == ["NCCL_X", "SHAPE"]
 
 
 @pytest.mark.parametrize("word", ["", "0"])
@@ -337,15 +262,36 @@ def test_a_folder_for_logs_that_cannot_be_made(machine: Machine) -> None:
     assert "Not a directory" in answer["error"]
 
 
-def test_nothing_is_left_of_a_gang_that_cannot_start(machine: Machine) -> None:
-    """The first rank has its device and runs, the second has none: both are gone."""
+def test_no_rank_is_started_when_one_cannot_be(machine: Machine) -> None:
+    """The first has its device, the second has none: that is known before the first one runs."""
     env = {"CUDA_VISIBLE_DEVICES": "0"}
-    answer = machine.launch("exec sleep 60", ranks=2, virtual=True, env=env)
+    answer = machine.launch("touch up$RANK; exec sleep 60", ranks=2, virtual=True, env=env)
     assert answer["error"] == "local rank 1 has no device: CUDA_VISIBLE_DEVICES=0"
+    assert machine.fleet._children == {}
+    assert [message["ev"] for _, message in machine.told] == ["launched"]
+
+
+def test_nothing_is_left_of_a_gang_that_cannot_start(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A host that has no room for the second rank ends the first one, too."""
+    forks = iter([os.fork])
+
+    def fork() -> int:
+        try:
+            return next(forks)()
+        except StopIteration:
+            raise OSError("no more processes") from None
+
+    monkeypatch.setattr("milkweed.worker.children.os.fork", fork)
+    answer = machine.launch("exec sleep 60", ranks=2)
+    assert answer["error"] == "no more processes"
     [exit_] = machine.exits()
     assert exit_["rank"] == 0
     assert exit_["code"] in {-signal.SIGKILL, -signal.SIGTERM}
     machine.until(lambda: not machine.processes)
+    outputs = machine.gangs._find("T.0")[0].outbox._outputs
+    machine.until(lambda: all(output.read_fd < 0 for output in outputs))
 
 
 @pytest.mark.parametrize(
@@ -385,6 +331,7 @@ def test_what_an_end_tells(machine: Machine) -> None:
         "halted": False,
         "error": "",
         "tail": ["oh"],
+        "number": second["number"],
     }
     assert (first["code"], first["tail"]) == (0, [])
     assert {client for client, _ in machine.told} == {"me"}

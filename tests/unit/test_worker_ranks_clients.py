@@ -218,13 +218,15 @@ def test_orders_about_ranks_are_carried_out(kept: Kept) -> None:
     kept.take(mine, op="prepare", id="T.0", host="w/0", nproc=3, env={}, port=False)
     kept.take(mine, **make_order("echo hello; exit 3"))
     kept.machine.until(lambda: "rank-exit" in words(wire))
-    kept.take(mine, op="report", id="T.0", host="w/0")
+    kept.take(mine, op="report", id="T.0", host="w/0", number=1)
+    kept.take(mine, op="heard", id="T.0", host="w/0", number=2)
+    kept.take(mine, op="report", id="T.0", host="w/0", number=2)
     kept.take(mine, op="halt", id="T.0", host="w/0", signal="SIGTERM", grace_s=0)
     kept.take(mine, op="done", id="T.0", host="w/0")
-    kept.take(mine, op="report", id="T.0", host="w/0")
+    kept.take(mine, op="report", id="T.0", host="w/0", number=0)
     assert words(wire) == ["status", "prepared", "launched", "out", "rank-exit", "rank-exit"]
     assert words(silence) == ["status"]
-    assert set(GANG_ORDERS) == {"prepare", "launch", "report", "halt", "done"}
+    assert set(GANG_ORDERS) == {"prepare", "launch", "report", "heard", "halt", "done"}
 
 
 def test_a_client_of_this_machine_has_no_patience(

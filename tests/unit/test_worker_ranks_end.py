@@ -125,7 +125,8 @@ def test_ending_a_fresh_fork_does_not_end_the_keeper(
     heard: list[str] = []
     machine.loop.add_signal_handler(signal.SIGTERM, heard.append, "SIGTERM")
     monkeypatch.setattr(serve, "name_process", lambda _name: time.sleep(0.3))
-    machine.launch("sleep 60", ranks=2, virtual=True, env={"CUDA_VISIBLE_DEVICES": "0"})
+    machine.launch("sleep 60")
+    machine.order("done")
     machine.exits()
     machine.rest(0.1)
     assert heard == []
@@ -144,26 +145,28 @@ def test_a_rank_that_somebody_else_ended(machine: Machine) -> None:
 
 
 def test_what_was_told_is_told_again(machine: Machine) -> None:
-    """A client that was away asks, and hears all ends of all hosts here, as they were."""
-    machine.launch("exit $RANK", ranks=2)
+    """A client that was away asks, and hears all that a host told after what it heard last, as it was."""
+    machine.launch("echo $RANK; exit $RANK", ranks=2)
     machine.launch("exit 5", host="w/1", first=2)
-    first = machine.exits(3)
-    machine.order("report")
-    assert machine.exits(6)[3:] == [
-        *[message for message in first if message["host"] == "w/0"],
-        *[message for message in first if message["host"] == "w/1"],
-    ]
+    machine.exits(3)
+    first = [message for _, message in machine.told if "number" in message]
+    here, there = ([said for said in first if said["host"] == f"w/{n}"] for n in range(2))
+    assert [message["number"] for message in here] == [1, 2, 3, 4]
+    for host, number, expected in (("w/0", 0, here), ("w/0", 3, here[3:]), ("w/1", 0, there)):
+        before = len(machine.told)
+        machine.order("report", host=host, number=number)
+        assert [message for _, message in machine.told[before:]] == expected
 
 
-def test_an_end_that_is_about_to_be_told(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A report has it already."""
-    monkeypatch.setattr(ranks, "KILL_RACE_S", 30.0)
+def test_an_end_that_is_about_to_be_told(machine: Machine) -> None:
+    """It is told in its time, once, though a client that is back asks before."""
     answer = machine.launch("exec sleep 60")
     machine.until(lambda: machine.processes)
     os.kill(answer["pids"]["0"], signal.SIGTERM)
     machine.until(lambda: not machine.gangs._find("T.0")[0].running)
-    machine.order("report")
+    machine.order("report", number=0)
     assert machine.codes() == {0: TERM}
+    assert len(machine.exits()) == 1
 
 
 def test_after_the_end_nothing_is_told(machine: Machine) -> None:
@@ -171,7 +174,7 @@ def test_after_the_end_nothing_is_told(machine: Machine) -> None:
     machine.launch("exit 3")
     machine.exits()
     machine.order("done")
-    machine.order("report")
+    machine.order("report", number=0)
     assert len(machine.exits()) == 1
 
 

@@ -223,7 +223,7 @@ class JobTrait(ServiceMethods):
 
         The hosts are asked for first if need be, and stay. RanksFailedError when a rank fails for good.
         """
-        self._run(Program(command=tuple(command), mesh=mesh), cached_path)
+        self._run(Program.of_words(command, mesh), cached_path)
 
     def _run(self, program: Program, cached_path: str | os.PathLike[str] | None) -> None:
         program.check(self._backend(), self.spec)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Self
 
@@ -14,6 +14,8 @@ from .held import Held
 
 if TYPE_CHECKING:
     from ..spmd.launch import Launch
+
+TORCHRUN = "torchrun"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +32,12 @@ class Program:
     cwd: str | None = None
 
     @classmethod
+    def of_words(cls, words: Sequence[str], mesh: str | None) -> Self:
+        """The program of a list that people write, with or without the word that begins a whole command line."""
+        own = words[1:] if words[:1] in ([TORCHRUN], (TORCHRUN,)) else words
+        return cls(command=tuple(own), mesh=mesh)
+
+    @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
         """The program that `to_json` wrote."""
         known = cls(**data)
@@ -43,9 +51,7 @@ class Program:
         """Read the command; SpecError for what torchrun would refuse, and for what cannot be done."""
         from ..spmd.launch import parse
 
-        # Where a whole command line is wanted it begins with this word, so people write it here, too.
-        own = self.command[1:] if self.command[:1] == ("torchrun",) else self.command
-        return parse(own, os.environ)
+        return parse(self.command, os.environ)
 
     def check(self, backend: Backend, spec: JobSpec) -> None:
         """Say what is wrong with it before hosts are asked for."""

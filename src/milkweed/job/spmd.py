@@ -10,7 +10,7 @@ from .. import registry
 from ..backends import backend_names, load_backend, option_table
 from ..errors import NotAppliedError, SpecError
 from ..options import check_options
-from ..spec import JobSpec, make_meshes, suggest
+from ..spec import JobSpec, check_env, make_meshes, suggest
 from ..spmd.appdef import Application, RoleSpec, read_appdef, read_command, resolve
 from ..spmd.console import say
 from ..spmd.schedulers import DIALECTS, Chosen, choose_backend
@@ -20,6 +20,8 @@ from .held import Held
 from .preparing import find_sent
 from .programs import Program
 
+ORIGINAL_KEYS = ("name", "entrypoint", "args", "env")
+"""What may be said of a program that takes the place of another."""
 PROGRAMS = "programs"
 """Where a spec keeps the programs of its meshes: they are the client's, and define no hosts."""
 
@@ -38,7 +40,10 @@ def serve(
     programs = [_make_program(role, app.name, _folder_of(role, chosen)) for role in app.roles]
     for role, program in zip(app.roles, programs, strict=True):
         _check_program(role, program, alone=alone)
-    job = SPMDJob._of_spec(_make_spec(app, chosen.backend, chosen.options, programs))  # pyright: ignore[reportPrivateUsage] its other half
+    spec = _make_spec(app, chosen.backend, chosen.options, programs)
+    for program in programs:
+        program.check(load_backend(chosen.backend), spec)
+    job = SPMDJob._of_spec(spec)  # pyright: ignore[reportPrivateUsage] its other half
     for note in (*app.notes, *chosen.notes):
         say(note)
     job.apply()
@@ -118,7 +123,8 @@ class SPMDJob(JobTrait):
             handle: what `serve()` told, or the allocation's id.
             scheduler: what `serve()` was told.
             workspace: the folder that ranks start in; else the one of `serve()`.
-            original_roles: other programs than those of `serve()`: mappings with `entrypoint` and `args`.
+            original_roles: other programs than those of `serve()`: mappings with `entrypoint`, `args`,
+                and `env`, whose variables come to those of `serve()`.
         """
         record, file = _find_record(handle.rpartition("/")[2], scheduler)
         self._declare(record.spec, on_change=None)
@@ -168,11 +174,18 @@ class SPMDJob(JobTrait):
 
 
 def _read_original(role: Mapping[str, Any], mesh: str, known: Program | None) -> Program:
-    """Another program than the one that `serve()` was told; it starts in the same folder."""
+    """Another program than the one that `serve()` was told; it has the same folder and variables."""
+    if unknown := sorted(set(role) - set(ORIGINAL_KEYS)):
+        raise SpecError(
+            f"original_roles: {unknown[0]!r} of role {mesh!r} is not known",
+            hint=suggest(unknown[0], ORIGINAL_KEYS),
+        )
     words = [*filter(None, [role.get("entrypoint")]), *role.get("args", ())]
     [found] = read_command(words).roles
+    env: dict[str, Any] = {**(known.env if known else {}), **(role.get("env") or {})}
+    check_env(env, where=f"original_roles.{mesh}.env")
     cwd = known.cwd if known else None
-    return Program(command=found.command, mesh=mesh, wrapper=found.wrapper, cwd=cwd)
+    return Program(command=found.command, mesh=mesh, wrapper=found.wrapper, env=env, cwd=cwd)
 
 
 def _find_record(apply_id: str, scheduler: str) -> tuple[Record, StateFile]:

@@ -23,6 +23,7 @@ from ..spec import (
     check_job_name,
     check_mesh_name,
 )
+from .fields import check_fields
 
 RANK0_ENV = "TORCHX_RANK0_HOST"
 """What torchx's `${rank0_env}` stands for: the variable with the address of the first host."""
@@ -207,7 +208,7 @@ def _read_role(role: Any, notes: list[str]) -> RoleSpec:
 
 def _check_role(role: Any, where: str) -> None:
     """Refuse what a role may say and milkweed does not do."""
-    _check_fields(role, _ROLE_FIELDS, where)
+    check_fields(role, _ROLE_FIELDS, where)
     if getattr(role, "mounts", None):
         raise SpecError(
             f"{where}.mounts: milkweed mounts nothing into hosts",
@@ -218,13 +219,6 @@ def _check_role(role: Any, where: str) -> None:
             f"{where}.max_retries: no scheduler starts the program {retries} more times",
             hint=f"give torchrun --max-restarts={retries}, which uses the hosts that are there",
         )
-
-
-def _check_fields(thing: Any, known: frozenset[str], where: str) -> None:
-    """Refuse what a later torchx, or a class of somebody's own, may say besides."""
-    for name, value in getattr(thing, "__dict__", {}).items():
-        if value and name not in known and not name.startswith("_"):
-            raise SpecError(f"{where}.{name}: milkweed does not know what it means")
 
 
 def _check_replica(texts: Sequence[str], where: str) -> None:
@@ -272,7 +266,7 @@ def _mesh_name(name: Any, notes: list[str]) -> str:
 
 
 def _resources(resource: Any, where: str) -> Resources:
-    _check_fields(resource, _RESOURCE_FIELDS, where)
+    check_fields(resource, _RESOURCE_FIELDS, where)
     memory = _amount(resource, "memMB", where)
     return Resources(
         cpus=_amount(resource, "cpu", where),

@@ -7,13 +7,14 @@ import enum
 import json
 import queue
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import DeadlineError, SpecError
-from .console import Console, EventLog
-from .crew import LOOK_EVERY_S, Crew, Interrupted
+from .console import Console, EventLog, say
+from .crew import LOOK_EVERY_S, REJOIN_S, Crew
+from .inbox import Interrupted
 from .launch import Launch
 from .layout import Gathering, lay_out, make_command, make_ranks
 
@@ -22,6 +23,8 @@ ANSWER_S = 60.0
 """How long a host may take to start its ranks."""
 SLACK_S = 10.0
 """How much longer than the grace time a host may take to end ranks."""
+VERDICT_S = REJOIN_S + SLACK_S
+"""How long it may take until a host that does not answer is back, or lost."""
 TICK_S = 0.5
 
 
@@ -53,6 +56,10 @@ class Settings:
     launch: Launch
     wrapper: Sequence[str] = ()
     env: Mapping[str, str] = field(default_factory=dict[str, str])
+    shell: Mapping[str, str] | None = None
+    """All variables of the person's own environment, where hosts are this very machine."""
+    known: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Variables of it that may be missed, where they are not."""
     cwd: str = ""
     template: str = ""
     token: str = ""
@@ -83,9 +90,12 @@ class Attempt:
         self._clock = clock
         self._number = f"{settings.token}.{attempt}"
         self._running: set[int] = set()
+        self._started: set[int] = set()
         self._failures: list[Message] = []
         self._ranks: dict[str, list[int]] = {}
         self._hosts: Sequence[str] = ()
+        self._missed: _Lost | None = None
+        """Which host was lost while ranks were being ended anyway."""
         self._stop: Interrupted | None = None
         """What wanted it to end while ranks were being ended anyway."""
 
@@ -133,11 +143,13 @@ class Attempt:
     def _prepare(self, hosts: Sequence[str]) -> Gathering:
         """Ask hosts how many ranks they take, and the first one for a port."""
         launch = self._launch
-        order = {"op": "prepare", "id": self._number, "nproc": launch.nproc}
+        order = {"op": "prepare", "id": self._number, "nproc": launch.nproc, **self._variables()}
+        order |= {"known": dict(self._settings.known), "numa": launch.numa_binding}
         for host in hosts:
             first = host == hosts[0] and launch.master_port is None
-            self._crew.order(host, {**order, "env": dict(self._settings.env), "port": first})
+            self._crew.order(host, {**order, "port": first})
         answers = self._collect("prepared", hosts)
+        self._tell_unlike({name for each in answers.values() for name in each.get("unlike", ())})
         counts = [(host, int(answers[host]["nproc"])) for host in hosts]
         return Gathering(
             groups=lay_out(counts),
@@ -146,6 +158,22 @@ class Attempt:
             attempt=self._attempt,
             restarts=self._restarts,
         )
+
+    def _variables(self) -> dict[str, Any]:
+        """What hosts are told of variables, before they start ranks and then."""
+        shell = self._settings.shell
+        return {
+            "env": dict(self._settings.env),
+            "shell": None if shell is None else dict(shell),
+        }
+
+    def _tell_unlike(self, names: Collection[str]) -> None:
+        if names and self._attempt == 0:
+            are = "is" if len(names) == 1 else "are"
+            which = ", ".join(sorted(names))
+            say(
+                f"{which} of your shell {are} not what ranks have: --set-env NAME=VALUE hands it on"
+            )
 
     def _master(self, hosts: Sequence[str]) -> str:
         launch = self._launch
@@ -163,8 +191,6 @@ class Attempt:
             folder = f"{common['folder']}_{group.host.replace('/', '_')}"
             self._crew.order(group.host, {**common, "folder": folder, "ranks": ranks})
         self._collect("launched", [group.host for group in groups])
-        for rank in sorted(self._running):
-            self._events.add("START", global_rank=rank)
 
     def _make_order(self) -> dict[str, Any]:
         launch = self._launch
@@ -177,7 +203,7 @@ class Attempt:
             "id": self._number,
             "argv": make_command(launch, wrapper, python=python),
             "fixed": len(wrapper) + 1,
-            "env": dict(self._settings.env),
+            **self._variables(),
             "cwd": self._settings.cwd,
             "log_dir": launch.log_dir if launch.keeps_logs else None,
             "errors": launch.keeps_logs,
@@ -199,6 +225,8 @@ class Attempt:
                     self._running.difference_update(self._ranks.get(message["host"], ()))
                     raise SpecError(f"host {message['host']} cannot start ranks: {error}")
                 answers[message["host"]] = message
+                if word == "launched":
+                    self._note_started(self._ranks[message["host"]])
             if set(hosts) <= set(answers):
                 break
             if self._clock() > deadline_s:
@@ -207,6 +235,12 @@ class Attempt:
                     f"hosts did not start their ranks within {ANSWER_S:g} s: {silent}"
                 )
         return answers
+
+    def _note_started(self, ranks: Collection[int]) -> None:
+        """Note each once: a short rank may end before another host has started its own."""
+        for rank in sorted(set(ranks) - self._started):
+            self._events.add("START", global_rank=rank)
+        self._started.update(ranks)
 
     # Watching
 
@@ -229,6 +263,7 @@ class Attempt:
     def _saw_exit(self, message: Message) -> None:
         if message["rank"] in self._running:
             self._running.discard(message["rank"])
+            self._note_started([message["rank"]])
             code = message["code"]
             state = "FAILED" if code else "SUCCEEDED"
             self._events.add(state, global_rank=message["rank"], exit_code=code)
@@ -242,25 +277,40 @@ class Attempt:
 
     def _watch(self, gathering: Gathering) -> Outcome:
         looked_s = self._clock()
-        for _message in self._messages():
+        for message in self._messages():
             if self._failures:
                 self._halt("SIGTERM")
+                if self._launch.elastic:
+                    self._raise_lost()
                 return self._make_failure(gathering.size)
             if not self._running:
                 return Outcome(ending=Ending.DONE, size=gathering.size)
-            if self._clock() - looked_s >= LOOK_EVERY_S:
+            if message and message["ev"] == "looked" and self._has_grown(message, gathering):
+                self._halt("SIGTERM")
+                return Outcome(ending=Ending.GROWN, size=gathering.size)
+            may_grow = len(gathering.groups) < self._launch.max_nodes
+            if may_grow and self._clock() - looked_s >= LOOK_EVERY_S:
                 looked_s = self._clock()
-                if self._may_grow(gathering):
-                    self._halt("SIGTERM")
-                    return Outcome(ending=Ending.GROWN, size=gathering.size)
+                self._crew.look_aside()
         raise AssertionError("messages never end")
 
-    def _may_grow(self, gathering: Gathering) -> bool:
-        """Whether more hosts are there than take part, and may."""
-        if len(gathering.groups) >= self._launch.max_nodes:
-            return False
-        self._crew.look()
+    def _has_grown(self, looked: Message, gathering: Gathering) -> bool:
+        """Whether more hosts are there than take part."""
+        if error := looked.get("error"):
+            raise error
         return len(self._crew.present) > len(gathering.groups)
+
+    def _raise_lost(self) -> None:
+        """Raise that a host is lost, when it is: ranks elsewhere fail for it sooner than that is known."""
+        if self._missed is not None:
+            raise self._missed
+        self._crew.probe(self._hosts)
+        deadline_s = self._clock() + VERDICT_S
+        if self._crew.unsure(self._hosts):
+            for _message in self._messages():
+                if not self._crew.unsure(self._hosts) or self._clock() >= deadline_s:
+                    break
+        self._check_there(self._hosts)
 
     def _make_failure(self, size: int) -> Outcome:
         order = sorted(self._failures, key=_when)
@@ -290,8 +340,8 @@ class Attempt:
                 for _message in self._messages():
                     if not self._running or self._clock() >= deadline_s:
                         return
-            except _Lost:
-                continue
+            except _Lost as lost:
+                self._missed = self._missed or lost
             except Interrupted as stop:
                 self._stop = stop
                 raise KeyboardInterrupt from None

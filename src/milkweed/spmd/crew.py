@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import queue
 import threading
 import time
 import uuid
@@ -13,11 +12,13 @@ from typing import Any
 
 from ..backends.base import Admits, Controls
 from ..bell import bell
+from ..channel import HOST_PATIENCE_S
 from ..control import Session, parse_door
 from ..errors import (
     AllocationEndedError,
     DeadlineError,
     HostFailedError,
+    MilkweedError,
     UnreachableError,
 )
 from ..job.preparing import prepare_hosts
@@ -26,15 +27,22 @@ from ..job.progress import Progress
 from ..job.watch import explain, glance
 from ..status import HostState, Liveness, Status
 from ..units import render_duration
+from .console import say
+from .hearing import Hearing
+from .inbox import Inbox, Interrupted
 from .target import Target, check_backend, check_kept
 
 Message = Mapping[str, Any]
 REJOIN_S = 25.0
 """How long a host whose connection broke may take to answer again; its ranks go on for a little longer."""
+PROBE_S = HOST_PATIENCE_S + 2.0
+"""How long a host may take to answer at all: one that is silent for less is noticed by then."""
 RETRY_S = 0.5
 LOOK_EVERY_S = 3.0
 POLL_S = 0.02
 SLOWEST_POLL_S = 2.0
+FAR_S = 1e8
+"""For ever, as a number of seconds that can be told."""
 LOST_PATIENCE_S = 10.0
 """How long a host that was lost before the program began may take to be back."""
 
@@ -55,7 +63,7 @@ class Crew:
         check_kept(target)
         self.target = target
         self.client = uuid.uuid4().hex
-        self.inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
+        self.inbox = Inbox()
         self._running = ""
         """The number of the attempt that runs; what a host missed of it is said again."""
         self._orders: dict[str, list[Message]] = {}
@@ -65,12 +73,15 @@ class Crew:
         """Addresses, each with the keeper that was behind it: one that replaces it is new."""
         self._saying = threading.RLock()
         """Held while orders are given, so that none overtakes another that is said again."""
-        self._show = show
+        self._hearing = Hearing(show, self.inbox.put)
         self._sleep = sleep
         self._clock = clock
         self._bring = prepare
         self._lost: dict[str, str] = {}
         self._over = False
+        self._gathering = False
+        self._looking = threading.Lock()
+        self._aside: threading.Thread | None = None
         self._short_s: float | None = None
         """Since when there are too few hosts that may still come."""
         self._lock = threading.Lock()
@@ -83,24 +94,21 @@ class Crew:
             # A host that is out of reach must still hear that the attempt before is over.
             away = {label for label in self._orders if self._addresses.get(label) in self._broken}
             self._orders = {label: self._orders[label] for label in away}
-        self.raise_signal(forget=True)
+        self.inbox.raise_signal(forget=True)
 
     # Hearing
 
     def _hear(self, session: Session, message: Message) -> None:
         kind = message.get("ev")
         self._addresses |= dict.fromkeys(session.labels, session.address)
-        if kind == "out":
-            if message.get("kind") == "rank":
-                self._show(message)
-        elif kind == "host":
+        if kind == "host":
             self._saw_host(message)
         elif kind == "closed":
             self._presence.drop(session)
             if not session.left and not self._over:
                 self._find_out(session)
         else:
-            self.inbox.put(message)
+            self._hearing.take(session, message)
 
     def _saw_host(self, host: Message) -> None:
         label = str(host["host"])
@@ -120,6 +128,7 @@ class Crew:
         until_s = self._clock() + (REJOIN_S if parse_door(session.address).machine else 0.0)
         with self._saying:
             self._broken.add(session.address)
+        told = False
         try:
             while not self._over and self._clock() < until_s and self._may_come_back(session):
                 if self._presence.rejoin(session):
@@ -127,6 +136,7 @@ class Crew:
                         self._broken.discard(session.address)
                         self._say_again(session.labels)
                     return
+                told = told or self._tell_broken(session)
                 self._sleep(RETRY_S)
         finally:
             self._broken.discard(session.address)
@@ -136,21 +146,29 @@ class Crew:
             words = reason or f"its machine {session.node} does not answer".replace("  ", " ")
             self._saw_host({"host": label, "state": "failed", "reason": words})
 
+    def _tell_broken(self, session: Session) -> bool:
+        hosts = ", ".join(self.target.pick(session.labels))
+        if hosts:
+            say(f"the connection to {hosts} is broken: ranks there go on, and it is tried again")
+        return True
+
     def _say_again(self, labels: Sequence[str]) -> None:
         """Nobody knows which orders got through: keepers do nothing twice, and answer again."""
         for label in labels:
             for message in list(self._orders.get(label, ())):
                 self._send(label, message)
-            self._send(label, {"op": "report", "id": self._running})
+            heard = self._hearing.number(self._running, label)
+            self._send(label, {"op": "report", "id": self._running, "number": heard})
 
     def _may_come_back(self, session: Session) -> bool:
         status = glance(self.target.backend, self.target.handle, fresh=True)
         if status.liveness in {Liveness.ENDED, Liveness.PENDING}:
             return False
-        return all(
-            explain(self.target.backend, self.target.handle, label).state is not HostState.FAILED
-            for label in session.labels
-        )
+        known = [
+            explain(self.target.backend, self.target.handle, label) for label in session.labels
+        ]
+        # What the scheduler does not hear either may only be out of reach.
+        return all(each.state is not HostState.FAILED or each.unheard for each in known)
 
     # Who is there
 
@@ -174,6 +192,20 @@ class Crew:
         """The mesh's hosts that are lost, and why."""
         with self._lock:
             return {label: why for label, why in self._lost.items() if self.target.has(label)}
+
+    def unsure(self, labels: Sequence[str]) -> list[str]:
+        """Those of the hosts that do not answer now, and may be back or lost soon."""
+        there = {label for each in self._presence.sessions if each.open for label in each.labels}
+        lost = self.lost
+        return [label for label in labels if label not in there and label not in lost]
+
+    def probe(self, labels: Sequence[str]) -> None:
+        """Have hosts answer, so that one that is gone without a word is noticed."""
+        asked = [each for each in self._presence.sessions if set(labels) & set(each.labels)]
+        for session in asked:
+            session.ask_sync()
+        for session in asked:
+            session.wait_synced(PROBE_S)
 
     def address(self, label: str, among: Sequence[str]) -> str:
         """How ranks of the hosts `among` reach a host: by name, or as their own machine."""
@@ -209,8 +241,26 @@ class Crew:
 
     # Gathering
 
-    def look(self) -> Status:
-        """Ask the scheduler, and open sessions with keepers that are new."""
+    def look(self, *, until_s: float | None = None) -> Status:
+        """Ask the scheduler, open sessions with keepers that are new, and bring their hosts to their image."""
+        with self._looking:
+            return self._look(until_s if until_s is not None else self._clock() + FAR_S)
+
+    def look_aside(self) -> None:
+        """Look while ranks run; `looked` in the inbox tells that it is over, and what was wrong, if anything."""
+        if self._aside is None or not self._aside.is_alive():
+            self._aside = threading.Thread(target=self._look_aside, daemon=True)
+            self._aside.start()
+
+    def _look_aside(self) -> None:
+        try:
+            self.look()
+        except (MilkweedError, OSError) as error:
+            self.inbox.put({"ev": "looked", "error": error})
+        else:
+            self.inbox.put({"ev": "looked"})
+
+    def _look(self, until_s: float) -> Status:
         target = self.target
         status = glance(target.backend, target.handle)
         if status.liveness is Liveness.ENDED:
@@ -226,14 +276,19 @@ class Crew:
                 ]
                 missing = self._presence.join(doors)
                 self._let_in([parse_door(address).host for address in missing])
-                self._prepare([address for address in doors if address not in missing])
+                self._prepare([address for address in doors if address not in missing], until_s)
         return status
 
-    def _prepare(self, doors: Sequence[str]) -> None:
-        """Bring hosts that are new to what their image says, and their folders."""
+    def _prepare(self, doors: Sequence[str], until_s: float) -> None:
+        """Bring hosts that are new to what their image says, and their folders; whoever leaves does not wait."""
         there = {(each.address, each.keeper) for each in self._presence.sessions}
         new = sorted(key for key in there - self._prepared if key[0] in doors)
-        self._bring(self.target.spec, [address for address, _ in new], clock=self._clock)
+        self._bring(
+            self.target.spec,
+            [address for address, _ in new],
+            deadline_s=until_s,
+            clock=lambda: until_s if self._over else self._clock(),
+        )
         self._prepared.update(new)
 
     def _let_in(self, hosts: Sequence[str]) -> None:
@@ -248,14 +303,29 @@ class Crew:
 
     def gather(self, least: int, most: int, *, timeout_s: float, last_call_s: float) -> list[str]:
         """Wait until enough hosts are there: `most`, or after a last call at least `least`."""
+        self._gathering = True
+        try:
+            self.inbox.raise_signal()
+            return self._gather(least, most, timeout_s, last_call_s)
+        finally:
+            self._gathering = False
+
+    def interrupt(self, name: str) -> None:
+        """Somebody wants it to end: while hosts are asked and prepared at once, else when ranks were told."""
+        if self._gathering:
+            raise Interrupted(name)
+        self.inbox.put({"ev": "signal", "name": name})
+
+    def _gather(self, least: int, most: int, timeout_s: float, last_call_s: float) -> list[str]:
         progress = Progress(
             f"waiting for hosts of job {self.target.spec.name!r}", clock=self._clock
         )
         enough_s: float | None = None
         self._short_s = None
         pause_s = POLL_S
+        until_s = self._clock() + min(timeout_s, FAR_S)
         while True:
-            status = self.look()
+            status = self.look(until_s=until_s)
             present = self.present
             if self._are_chosen(present, most):
                 return present[:most]
@@ -287,19 +357,7 @@ class Crew:
         until_s = self._clock() + pause_s
         while self._clock() < until_s:
             self._sleep(min(0.1, pause_s))
-            self.raise_signal()
-
-    def raise_signal(self, *, forget: bool = False) -> None:
-        """Raise what wants this to stop, if anything; the rest of the inbox stays, or is forgotten."""
-        kept: list[Message] = []
-        with contextlib.suppress(queue.Empty):
-            while True:
-                message = self.inbox.get_nowait()
-                if message["ev"] == "signal":
-                    raise Interrupted(str(message["name"]))
-                kept.append(message)
-        for message in () if forget else kept:
-            self.inbox.put(message)
+            self.inbox.raise_signal()
 
     def _check(self, least: int, progress: Progress, timeout_s: float, seen: str) -> None:
         """Raise when it makes no sense to wait any longer; a queue is waited for, a lost host is not."""
@@ -321,14 +379,7 @@ class Crew:
             )
 
     def close(self) -> None:
-        """Leave; ranks that may still run end."""
+        """Leave, after all that was printed is shown; ranks that may still run end."""
         self._over = True
         self._presence.close(1.0)
-
-
-class Interrupted(Exception):  # noqa: N818  it is no error
-    """A person, or the scheduler of this very program, wants it to end."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(name)
-        self.name = name
+        self._hearing.close()

@@ -29,6 +29,8 @@ Streams = int | Mapping[int, int]
 
 DEVICES = ("auto", "cpu", "gpu", "xpu")
 """Words for «as many processes as a host has of these»."""
+MONITOR_S = 0.1
+"""Torchrun's own time between two looks."""
 SHUTDOWN_VARIABLE = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"
 _ONE_MASK = re.compile(r"[0-3]$")
 _MASKS = re.compile(r"\d:[0-3](,\d:[0-3])*$")
@@ -253,6 +255,9 @@ def _check_words(asked: argparse.Namespace, notes: list[str]) -> None:
             f"--start-method: {asked.start_method!r} is not known",
             hint=f"write one of {', '.join(START_METHODS)}",
         )
+    if asked.monitor_interval != MONITOR_S:
+        why = "a rank's end is seen when it happens"
+        notes.append(render_idle("--monitor-interval", f"{asked.monitor_interval:g}", why))
     if asked.start_method != "spawn":
         why = "every process is a program of its own"
         notes.append(render_idle("--start-method", asked.start_method, why))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from string import Template
@@ -17,6 +18,8 @@ PASSED_ON = (
     "TORCH_NCCL_ASYNC_ERROR_HANDLING",
 )
 """Variables of the person's own environment that torchrun reads, or would hand on changed."""
+WELL_KNOWN = re.compile(r"(NCCL|GLOO|CUDA|TORCH(?!_ELASTIC))_\w+|PYTHONPATH")
+"""Variables of which people expect that ranks have them."""
 PREFIX_ENV = "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"
 _RUN_PATH = (
     "import runpy,sys; sys.argv=sys.argv[1:]; runpy.run_path(sys.argv[0], run_name='__main__')"
@@ -132,6 +135,12 @@ def _make_streams(launch: Launch, local: int) -> dict[str, dict[str, bool]]:
         files[name] = (redirected or teed) and launch.keeps_logs
         shown[name] = not launch.keeps_logs or (visible and (teed or not redirected))
     return {"files": files, "shown": shown}
+
+
+def pick_known(environ: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:
+    """Well-known variables of the person's own environment that nobody gives to the ranks."""
+    found = {key: value for key, value in environ.items() if WELL_KNOWN.fullmatch(key)}
+    return {key: value for key, value in found.items() if key not in given}
 
 
 def passed_on(environ: Mapping[str, str]) -> dict[str, str]:

@@ -15,9 +15,10 @@ from ..events import Events
 from ..job.preparing import find_sent
 from .attempt import Attempt, Ending, Outcome, Settings
 from .console import Console, EventLog, say
-from .crew import Crew, Interrupted
+from .crew import Crew
+from .inbox import Interrupted
 from .launch import Launch
-from .layout import PREFIX, PREFIX_ENV, make_prefix, passed_on
+from .layout import PREFIX, PREFIX_ENV, make_prefix, passed_on, pick_known
 from .report import copy_error, describe_end, make_report
 from .target import Target, check_size
 
@@ -42,10 +43,14 @@ def run(
     check_size(target.spec, target.mesh, launch.min_nodes)
     _tell_size(target, launch)
     template = os.environ.get(PREFIX_ENV) or PREFIX
+    given = {**passed_on(os.environ), **(env or {}), **launch.env}
+    here = target.backend.capabilities.machine_bound
     settings = Settings(
         launch=launch,
         wrapper=wrapper,
-        env={**passed_on(os.environ), **(env or {}), **launch.env},
+        env=given,
+        shell=dict(os.environ) if here else None,
+        known={} if here else pick_known(os.environ, given),
         cwd=_choose_folder(target, cwd),
         template=template,
         token=uuid.uuid4().hex[:8],
@@ -55,7 +60,7 @@ def run(
     console = Console(lambda rank, local: make_prefix(launch, template, rank, local))
     crew = Crew(target, console.take)
     try:
-        with _signals(launch.signals, lambda name: crew.inbox.put({"ev": "signal", "name": name})):
+        with _signals(launch.signals, crew.interrupt):
             _Run(settings, crew, console, events).run()
     except Interrupted as stop:
         _raise_interrupt(stop.name)

@@ -14,6 +14,9 @@ from . import serve
 
 HELD_BACK = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
 MAX_LINE_BYTES = 64 * 1024
+READ_BYTES = 256 * 1024
+DRAIN_READS = 5
+"""As many as take all that a pipe can hold, and see its end: whoever goes on writing is not followed for ever."""
 TAIL_LINES = 40
 ENGINE_BANNER = "Monarch internal logs are being written to"
 """The engine's first line: in the file, but never what explains an error."""
@@ -103,6 +106,19 @@ class Output:
         os.set_blocking(self.read_fd, False)
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(self.read_fd, self._pump)
+        self._paused = False
+
+    def pause(self) -> None:
+        """Take nothing for a while: whoever writes waits when the pipe is full."""
+        if not self._paused and self.read_fd >= 0:
+            self._paused = True
+            self._loop.remove_reader(self.read_fd)
+
+    def resume(self) -> None:
+        """Go on."""
+        if self._paused and self.read_fd >= 0:
+            self._paused = False
+            self._loop.add_reader(self.read_fd, self._pump)
 
     def close_writer(self) -> None:
         """Leave the writing end to the child, so that its end is seen."""
@@ -110,7 +126,7 @@ class Output:
 
     def _pump(self) -> bool:
         try:
-            data = os.read(self.read_fd, 256 * 1024)
+            data = os.read(self.read_fd, READ_BYTES)
         except BlockingIOError:
             return False
         if data:
@@ -120,9 +136,10 @@ class Output:
         return bool(data)
 
     def drain(self) -> None:
-        """Take what is there now, without waiting for more."""
-        while self.read_fd >= 0 and self._pump():
-            pass
+        """Take what is there now, though it is paused, without waiting for more."""
+        for _ in range(DRAIN_READS):
+            if self.read_fd < 0 or not self._pump():
+                return
 
     def _close(self) -> None:
         self._loop.remove_reader(self.read_fd)

@@ -25,21 +25,31 @@ class Client:
         self.wants_output = False
         self.line = b""
         """What it said last, as it came: handed on without being written anew."""
-        self._dropped = 0
+        self._dropped: dict[tuple[Any, ...], dict[str, Any]] = {}
+        """What is told of lines that were left out, by where they came from."""
 
     def send(self, message: Mapping[str, Any]) -> None:
-        """Send a message; what a client is too slow to read is counted instead of piling up."""
+        """Send a message; lines that a client is too slow to read are counted instead of piling up.
+
+        Those with a number are bounded by who sends them, and never left out.
+        """
         transport = self._writer.transport
         if transport.is_closing():
             return
-        if message.get("ev") in {"out", "step-out"}:
-            if transport.get_write_buffer_size() > MAX_BACKLOG_BYTES:
-                self._dropped += len(message["lines"])
-                return
-            if self._dropped:
-                message = {**message, "dropped": self._dropped}
-                self._dropped = 0
+        is_full = transport.get_write_buffer_size() > MAX_BACKLOG_BYTES
+        if is_full and message.get("ev") in {"out", "step-out"} and "number" not in message:
+            self._drop(message)
+            return
+        # Nothing overtakes the word that lines are missing: there may be no more lines to come.
+        for told in self._dropped.values():
+            self._writer.write(wire.encode(told))
+        self._dropped.clear()
         self._writer.write(wire.encode(message))
+
+    def _drop(self, message: Mapping[str, Any]) -> None:
+        origin = tuple(message.get(key) for key in ("ev", "id", "host", "rank", "stream"))
+        told = self._dropped.setdefault(origin, {**message, "lines": [], "dropped": 0})
+        told["dropped"] += len(message["lines"])
 
     def may_hear(self, message: Mapping[str, Any]) -> bool:
         """Whether output is of this client's procs, or of nobody's, and it wants any."""

@@ -95,12 +95,17 @@ def _list_nvidia(env: Mapping[str, str], root: Path) -> tuple[list[Gpu], str]:
     return _read_listing(lines), f"nvidia-smi says «{said}»"
 
 
+def find_driver(env: Mapping[str, str]) -> str | None:
+    """The command that answers for NVIDIA's driver; None where it is not there."""
+    return shutil.which("nvidia-smi", path=env.get("PATH", os.defpath))
+
+
 def _ask_nvidia(env: Mapping[str, str], *words: str) -> list[str] | None:
     """The lines nvidia-smi prints; None where it is not there, or does not answer in time.
 
     Its exit code is not looked at: a keeper may have taken it already.
     """
-    program = shutil.which("nvidia-smi", path=env.get("PATH", os.defpath))
+    program = find_driver(env)
     if program is None:
         return None
     try:

@@ -19,6 +19,7 @@ from .procs import Launcher, read_launcher, renew
 STOP_GRACE_S = 2.0
 STOP_RACE_S = 0.1
 Tell = Callable[[Mapping[str, Any]], None]
+Env = Mapping[str, str]
 
 
 class HostEntry:
@@ -129,10 +130,10 @@ class Fleet:
         loop = asyncio.get_running_loop()
         loop.add_reader(ready_read, self._host_ready, entry, ready_read)
 
-    def host_env(self, entry: HostEntry) -> dict[str, str]:
-        """What everything on a host has in its environment."""
+    def host_env(self, entry: HostEntry, shell: Env | None = None) -> dict[str, str]:
+        """What everything on a host has in its environment; a `shell` takes the place of the keeper's own."""
         return {
-            **os.environ,
+            **(os.environ if shell is None else shell),
             **self.image_env,
             **entry.config["env"],
             wire.RUN_ENV: str(self._run),
@@ -354,12 +355,15 @@ class Fleet:
         """Fork a child that is watched from now on."""
         fds = (outputs[0].write_fd, outputs[1].write_fd)
         name = f"{child.host} r{child.rank}" if child.rank else child.host
-        child.pid = children.fork(run, name=name, env=env, cwd=cwd, outputs=fds, keep_fd=keep_fd)
+        try:
+            child.pid = children.fork(
+                run, name=name, env=env, cwd=cwd, outputs=fds, keep_fd=keep_fd
+            )
+        finally:
+            for output in outputs:
+                output.close_writer()
         self._children[child.pid] = child
-        self._outputs = [output for output in self._outputs if output.read_fd >= 0]
-        for output in outputs:
-            output.close_writer()
-            self._outputs.append(output)
+        self._outputs = [*(each for each in self._outputs if each.read_fd >= 0), *outputs]
 
     def reap(self) -> None:
         """Collect every child that has ended, adopted ones included."""

@@ -20,7 +20,7 @@ from .fleet import Fleet
 from .lease import Lease
 
 _PR_SET_CHILD_SUBREAPER = 36
-GANG_ORDERS = ("prepare", "launch", "halt", "report", "done")
+GANG_ORDERS = ("prepare", "launch", "halt", "report", "heard", "done")
 IMAGE_ORDERS = ("claim", "step", "files", "release")
 CLIENT_PATIENCE_S = 60
 """How long a client elsewhere may be silent before it counts as gone, and its procs end."""

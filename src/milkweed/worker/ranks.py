@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import os
 import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from string import Template
 from typing import Any
 
-from . import affinity, children, devices, serve
+from . import children
 from .children import Child, Output
+from .counting import count_aside
 from .fleet import Fleet, HostEntry
+from .outbox import Outbox
 from .ports import hold_port
+from .rank_env import find_cpus, find_unlike, host_base, make_base, make_env
 from .rank_logs import RankLogs, Stream, Tee, read_streams, read_tail
 
 GANG_ENV = "MILKWEED_GANG"
@@ -41,8 +45,8 @@ class Gang:
     client: str
     entry: HostEntry
     logs: RankLogs
+    outbox: Outbox
     running: dict[int, Child] = field(default_factory=dict[int, Child])
-    ended: list[Message] = field(default_factory=list[Message])
     tees: dict[int, dict[str, Tee]] = field(default_factory=dict[int, dict[str, Tee]])
     halted: bool = False
     signals: set[str] = field(default_factory=set[str])
@@ -64,28 +68,49 @@ class Gangs:
         self._tell = tell
         self._gangs: dict[tuple[str, str], Gang] = {}
         self._ports: dict[str, list[socket.socket]] = {}
+        self._places: dict[tuple[str, str], list[str]] = {}
+        """Where the GPUs are that ranks will run near, by attempt and host: the driver is asked once."""
         self._waiting: dict[str, asyncio.TimerHandle] = {}
 
     # Orders
 
     def prepare(self, client: str, order: Message) -> None:
         """Say how many ranks this host takes, and hold a port where one is asked for."""
-        answer = {"ev": "prepared", "id": order["id"], "host": order["host"]}
-        entry = self._fleet.entry(str(order["host"]))
+        label, number = str(order["host"]), str(order["id"])
+        env = host_base(self._fleet, self._fleet.entry(label), order)
+
+        answer = {"ev": "prepared", "id": number, "host": label}
         try:
-            env = {**(self._fleet.host_env(entry) if entry else os.environ), **order["env"]}
-            nproc = order["nproc"]
-            count = nproc if isinstance(nproc, int) else devices.count_procs(nproc, env)
-            port = self._hold(client) if order["port"] else 0
-        except (OSError, ValueError) as error:
+            held = self._hold(client) if order["port"] else None
+        except OSError as error:
             self._tell(client, {**answer, "error": str(error)})
             return
-        self._tell(client, {**answer, "nproc": count, "port": port})
 
-    def _hold(self, client: str) -> int:
+        def tell(found: Message) -> None:
+            if "error" in found:
+                self._let_go(client, held)
+                self._tell(client, {**answer, "error": found["error"]})
+                return
+            if found["addresses"] is not None:
+                self._places[number, label] = found["addresses"]
+            port = held.getsockname()[1] if held and held.fileno() >= 0 else 0
+            unlike = find_unlike(env, order.get("known", {}))
+            told = {"nproc": found["nproc"], "port": port, "unlike": unlike}
+            self._tell(client, {**answer, **told})
+
+        count_aside(self._fleet, order, env, tell)
+
+    def _hold(self, client: str) -> socket.socket:
         held = hold_port()
         self._ports.setdefault(client, []).append(held)
-        return held.getsockname()[1]
+        return held
+
+    def _let_go(self, client: str, held: socket.socket | None) -> None:
+        left = [other for other in self._ports.pop(client, ()) if other is not held]
+        if left:
+            self._ports[client] = left
+        if held:
+            held.close()
 
     def launch(self, client: str, order: Message) -> None:
         """Start ranks; what cannot be started is told, and nothing of it is left."""
@@ -96,7 +121,8 @@ class Gangs:
             self._tell(client, {**answer, "error": f"there is no host {label} here"})
             return
         if (number, label) not in self._gangs:
-            gang = Gang(number, client, entry, self._make_logs(order))
+            outbox = Outbox(functools.partial(self._tell, client))
+            gang = Gang(number, client, entry, self._make_logs(order), outbox)
             self._gangs[number, label] = gang
             try:
                 self._start(gang, order)
@@ -126,11 +152,15 @@ class Gangs:
             loop = asyncio.get_running_loop()
             loop.call_later(float(order["grace_s"]), self._kill, gang)
 
-    def report(self, client: str, order: Message) -> None:
-        """Say once more what became of ranks: the client was away and may have missed it."""
-        for gang in self._find(str(order["id"])):
-            for message in gang.ended:
-                self._tell(client, message)
+    def report(self, _client: str, order: Message) -> None:
+        """Say once more what ranks printed and how they ended: the client was away and may have missed it."""
+        for gang in self._find(str(order["id"]), str(order["host"])):
+            gang.outbox.repeat(int(order["number"]))
+
+    def heard(self, _client: str, order: Message) -> None:
+        """The client has what it was told of a gang, up to a number."""
+        for gang in self._find(str(order["id"]), str(order["host"])):
+            gang.outbox.heard(int(order["number"]))
 
     def _find(self, number: str, host: str | None = None) -> list[Gang]:
         """A gang's share on one host, or on all that are here."""
@@ -175,31 +205,32 @@ class Gangs:
         if not os.path.isdir(cwd):
             raise ValueError(f"the folder {cwd} is not on host {gang.entry.label}")
         gang.logs.make(int(rank["local"]) for rank in order["ranks"])
-        base = {**own_environment(self._fleet.host_env(gang.entry)), **order["env"]}
-        base[GANG_ENV] = gang.mark
-        if len(order["ranks"]) > 1:
-            base.setdefault("OMP_NUM_THREADS", "1")
-        base.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1")
+        base = {**make_base(self._fleet, gang.entry, order), GANG_ENV: gang.mark}
+        # Whatever is wrong with any rank is found before the first one is there.
+        envs = [self._make_env(gang, rank, order, base) for rank in order["ranks"]]
         locals_ = [int(rank["local"]) for rank in order["ranks"]]
-        cpus_of = find_cpus(order["numa"], locals_, base)
-        for rank in order["ranks"]:
-            self._start_rank(gang, rank, order, base, cpus_of, cwd)
+        places = self._places.pop((gang.number, gang.entry.label), None)
+        cpus_of = find_cpus(order["numa"], locals_, base, places)
+        for rank, env in zip(order["ranks"], envs, strict=True):
+            self._start_rank(gang, rank, order, env, cpus_of.get(int(rank["local"])), cwd)
+
+    @staticmethod
+    def _make_env(
+        gang: Gang, rank: Message, order: Message, base: Mapping[str, str]
+    ) -> dict[str, str]:
+        error = str(gang.logs.error_path(int(rank["local"]))) if order["errors"] else ""
+        return make_env(base, rank, error=error, virtual=bool(order["virtual"]))
 
     def _start_rank(  # noqa: PLR0917  all of one order
         self,
         gang: Gang,
         rank: Message,
         order: Message,
-        base: Mapping[str, str],
-        cpus_of: Mapping[int, set[int]],
+        env: Mapping[str, str],
+        cpus: set[int] | None,
         cwd: str,
     ) -> None:
         number, local = int(rank["rank"]), int(rank["local"])
-        env = {**base, **rank["env"]}
-        env["TORCHELASTIC_ERROR_FILE"] = str(gang.logs.error_path(local)) if order["errors"] else ""
-        if order["virtual"]:
-            env.update(virtual_rank(local, env))
-        cpus = cpus_of[local] if cpus_of else set[int]()
         argv = list(order["argv"])
         python = env.get("PYTHON_EXEC") or sys.executable
         argv = [python if word is None else str(word) for word in argv]
@@ -229,14 +260,14 @@ class Gangs:
         self, gang: Gang, rank: Message, streams: Mapping[str, Stream]
     ) -> tuple[Output, Output]:
         number, local = int(rank["rank"]), int(rank["local"])
-        head = {"ev": "out", "host": gang.entry.label, "rank": str(number), "kind": "rank"}
+        head = {"ev": "out", "id": gang.number, "host": gang.entry.label, "rank": str(number)}
 
         def take(name: str) -> Callable[[list[str]], None]:
             def out(lines: list[str]) -> None:
                 gang.entry.log.write(f"[{number}] ", lines)
                 if streams[name].file:
                     gang.logs.filter(name, str(rank["prefix"]), lines)
-                self._tell(gang.client, {**head, "stream": name, "lines": lines})
+                gang.outbox.put({**head, "kind": "rank", "stream": name, "lines": lines})
 
             return out
 
@@ -245,7 +276,9 @@ class Gangs:
             written = stream.file and stream.piped
             tees[name] = Tee(gang.logs.path(local, name) if written else None, take(name))
         gang.tees[number] = tees
-        return Output(tees["out"]), Output(tees["err"])
+        outputs = Output(tees["out"]), Output(tees["err"])
+        gang.outbox.watch(*outputs)
+        return outputs
 
     # Ending
 
@@ -270,12 +303,11 @@ class Gangs:
             "error": gang.logs.error(local) if code else "",
             "tail": self._tail(gang, number, local) if code else [],
         }
-        gang.ended.append(message)
         if code == -signal.SIGTERM and not gang.halted:
             # A scheduler that ends a job tells all its processes at once: the keeper may hear it last.
-            asyncio.get_running_loop().call_later(KILL_RACE_S, self._tell, gang.client, message)
+            asyncio.get_running_loop().call_later(KILL_RACE_S, gang.outbox.put, message)
         else:
-            self._tell(gang.client, message)
+            gang.outbox.put(message)
         if not gang.running:
             self._finish(gang)
 
@@ -304,10 +336,12 @@ class Gangs:
             self._fleet.end(gang.running.values())
 
     def _forget(self, gang: Gang) -> None:
+        gang.outbox.close()
         self._gangs.pop((gang.number, gang.entry.label), None)
 
     def done(self, client: str, order: Message) -> None:
         """The client has all it wants to know of a run."""
+        self._places.pop((str(order["id"]), str(order["host"])), None)
         for gang in self._find(str(order["id"]), str(order["host"])):
             self._kill(gang)
             self._forget(gang)
@@ -331,43 +365,6 @@ def _redirect(files: Mapping[str, str]) -> None:
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
         os.dup2(fd, {"out": 1, "err": 2}[name])
         os.close(fd)
-
-
-def own_environment(env: Mapping[str, str]) -> dict[str, str]:
-    """An environment without what only the keeper needs: the way to import itself."""
-    kept = dict(env)
-    kept.pop("MONARCH_SKIP_TRITON_DEEPBIND", None)
-    here = str(Path(serve.__file__).parents[2])
-    paths = kept.get("PYTHONPATH", "").split(os.pathsep)
-    if paths[0] == here:
-        kept["PYTHONPATH"] = os.pathsep.join(paths[1:])
-        if not kept["PYTHONPATH"]:
-            del kept["PYTHONPATH"]
-    return kept
-
-
-def virtual_rank(local: int, env: Mapping[str, str]) -> dict[str, str]:
-    """Let a rank see one device only, as its first."""
-    visible = env.get("CUDA_VISIBLE_DEVICES")
-    names = [str(local)] if visible is None else visible.split(",")
-    if visible is not None and local >= len(names):
-        raise ValueError(f"local rank {local} has no device: CUDA_VISIBLE_DEVICES={visible}")
-    mine = names[0] if visible is None else names[local]
-    return {"LOCAL_RANK": "0", "CUDA_VISIBLE_DEVICES": mine.strip()}
-
-
-def find_cpus(
-    mode: str | None, locals_: Sequence[int], env: Mapping[str, str]
-) -> dict[int, set[int]]:
-    """The CPUs that ranks are bound to; none when they may run anywhere."""
-    if not mode:
-        return {}
-    allowed = os.sched_getaffinity(0)
-    addresses = affinity.gpu_addresses(env)
-    return {
-        local: affinity.cpus_for(mode, local, allowed=allowed, env=env, addresses=addresses)
-        for local in locals_
-    }
 
 
 def left_behind(mark: str) -> list[int]:

@@ -22,14 +22,14 @@ find_python() { # as the Makefile does, but what its virtual environment was mad
   cannot "no Python >= 3.11 and < 3.14 with venv and pip" "Install one (Debian: apt-get install python3-venv), or set PYTHON"
 }
 pip() { "$1/bin/python" -m pip --disable-pip-version-check "${@:2}"; } # pip VENV ARGS...
-check_found() { # check_found REQUIREMENT: an index that cannot be reached, or has none for this Python, is no failure
+check_found() { # check_found REQUIREMENT [AND]: an index that cannot be reached, or has none for this Python, is no failure
   local found
   find_python
   "$PY" -m venv --clear "$TOOL"
   found=$(pip "$TOOL" index versions --pre "${1%%==*}" 2>&1 </dev/null) || true
   printf '\n== look for %s\n%s\n' "$1" "$found" >>"$PREPARE_LOG"
   tr -d , <<<"$found" | grep -qwF -- "${1##*==}" || cannot "pip finds no $1 for $("$PY" --version)" \
-    "Let it reach an index that has it (PIP_INDEX_URL), or set PYTHON; what it said is in $PREPARE_LOG"
+    "Let it reach an index that has it (PIP_INDEX_URL), or set PYTHON; what it said is in $PREPARE_LOG${2:-}"
 }
 
 # A folder is whole when a file says so, which is written last; one that works without it was made by hand, and is taken as it is.
@@ -58,6 +58,7 @@ torchx() { # torchx FOLDER REQUIREMENT
   mv "$new" "$1"
 }
 
+without=
 begin
 trap 'rm -rf "$TOOL"' EXIT
 if [ -n "${MILKWEED_TORCH:-}" ]; then
@@ -69,9 +70,9 @@ elif [ -d "$VENV" ] && has_torch "$VENV"; then
   echo "$TORCH_VERSION" >"$VENV/.whole"
   have "torch $TORCH_VERSION"
 elif [ "${TORCH:-1}" = 0 ]; then
-  say "not here: TORCH=0 leaves torch out. What needs torchrun is skipped"
+  without=", but without torch, as TORCH=0 wants it: nothing is compared with torchrun, and those tests are skipped"
 else
-  check_found "torch==$TORCH_VERSION"
+  check_found "torch==$TORCH_VERSION" ". Without it nothing is compared with torchrun: those tests are skipped, and fail in CI unless TORCH=0"
   step "install torch $TORCH_VERSION" torch
 fi
 for r in $TORCHX; do
@@ -84,4 +85,5 @@ for r in $TORCHX; do
     step "install $r" torchx "$folder" "$r"
   fi
 done
-say "ready in $LABS"
+[ -z "$without" ] || say "not here: TORCH=0 leaves torch out"
+say "ready in $LABS$without"

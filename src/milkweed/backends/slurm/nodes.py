@@ -43,7 +43,16 @@ class NodeRow:
     @property
     def usable(self) -> bool:
         """Whether the node can be given to a job without an administrator's help."""
-        return self.state.rstrip("*~#!%$@^-+").lower() in _USABLE and "*" not in self.state
+        return self._is_whole and "*" not in self.state
+
+    @property
+    def unheard(self) -> bool:
+        """Whether all that is wrong is that it does not answer Slurm, which has not given it up yet."""
+        return self._is_whole and "*" in self.state
+
+    @property
+    def _is_whole(self) -> bool:
+        return self.state.rstrip("*~#!%$@^-+").lower() in _USABLE
 
 
 def make_sinfo() -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from ...errors import BackendError
@@ -139,7 +140,8 @@ def judge_host(place: Place, seen: str, nodes: Mapping[str, NodeRow]) -> HostSta
     if node is not None and not node.usable:
         why = f": {node.reason}" if node.reason and node.reason != "none" else ""
         reason = f"Slurm says that node {node.name} is {node.state}{why}"
-        return _host(place, HostState.FAILED, reason, _log_lines(place))
+        host = _host(place, HostState.FAILED, reason, _log_lines(place))
+        return replace(host, unheard=node.unheard)
     return _host(place, HostState.STARTING, seen)
 
 

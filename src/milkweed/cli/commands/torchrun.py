@@ -24,7 +24,7 @@ def torchrun(ctx: typer.Context) -> None:
 
     from ...backends import load_backend
     from ...errors import SpecError
-    from ...job.programs import Program
+    from ...job.programs import TORCHRUN, Program
     from ...spmd.arguments import HelpAsked, parse_namespace, render_help
     from ...spmd.launch import make_launch
     from ..choose import choose
@@ -46,4 +46,5 @@ def torchrun(ctx: typer.Context) -> None:
     declared = open_job(chosen, None).spec
     Program(command=words).check(load_backend(declared.backend), declared)
     job = ensure_applied(chosen, None)
-    job.torchrun(words, cached_path=chosen.file.path)
+    # Here the word was the command's own: what follows may be a script of that name.
+    job.torchrun([TORCHRUN, *words], cached_path=chosen.file.path)
