@@ -19,6 +19,9 @@ HERE = Path(__file__).parent
 def pytest_configure(config: pytest.Config) -> None:
     """Declare the marks of this folder."""
     config.addinivalue_line("markers", "leaves_jobs: its jobs are ended for it, without complaint")
+    config.addinivalue_line(
+        "markers", "once: nothing in it depends on the version of Slurm, so one of them is enough"
+    )
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -79,6 +82,8 @@ def healed(lab: Lab, request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 @pytest.fixture
-def client(folder: Path, home: Path) -> Client:
+def client(folder: Path, home: Path) -> Iterator[Client]:
     """Client programs on the login node, in a folder that every node sees."""
-    return Client(folder, home)
+    made = Client(folder, home)
+    yield made
+    made.end()
