@@ -26,9 +26,9 @@ PYTEST := $(BIN)/python -m pytest
 PYTEST_ARGS ?= -n 2 --dist loadfile
 # How quick commands are is measured before the machine has anything else to do.
 SPEED := tests/gates/test_speed_budget.py
-# Tests on a real Slurm run on its login node, one after the other: they break it. Two clusters side by side would need
-# more than two cores.
+# Tests on a real Slurm run on its login node, one after the other: they break it. Half of them have a cluster of their own.
 SLURM := tests/labs/slurm/with.sh 6 --
+HALVES := tests/labs/slurm/halves.sh
 # Tests on a real Kubernetes run as a program in it, one after the other likewise.
 KUBERNETES := tests/labs/kubernetes/with.sh 2 --
 # A second Slurm, 24.11 of Debian 13; 0: without it.
@@ -47,8 +47,8 @@ test: lint ## lint, then every test; what this machine lacks is skipped, with th
 	@failed=; run() { echo "$$*"; "$$@" || failed+=" ($$*)"; }; \
 	run $(PYTEST) -n 0 -q $(SPEED); \
 	run $(PYTEST) $(PYTEST_ARGS) -rs -m 'not slurm and not kubernetes' --ignore $(SPEED); \
-	run env VER=22 MILKWEED_CHAOS_S=$${MILKWEED_CHAOS_S:-30} $(SLURM) $(PYTEST) -n 0 -rs tests/slurm; \
-	run env VER=24 $(SLURM) $(PYTEST) -n 0 -rs -m 'not slow' tests/slurm; \
+	run env VER=22 MILKWEED_CHAOS_S=$${MILKWEED_CHAOS_S:-30} $(HALVES) $(PYTEST) -n 0 -rs; \
+	run env VER=24 $(HALVES) $(PYTEST) -n 0 -rs -m 'not slow and not once'; \
 	run $(KUBERNETES) $(PYTEST) -n 0 -rs tests/kubernetes; \
 	[ -z "$$failed" ] || { echo "test failed:$$failed" >&2; exit 1; }
 
