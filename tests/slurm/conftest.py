@@ -14,6 +14,8 @@ from programs import Client
 from slurm.lab import Lab, why_missing
 
 HERE = Path(__file__).parent
+TEST_LIMIT_S = 300
+"""More than a test's own limits together on a busy machine: they tell what was waited for in vain."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -28,6 +30,9 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark every test of this folder; without a cluster they are skipped."""
     mark_all(items, HERE, "slurm", why_missing())
+    for item in items:
+        if HERE in item.path.parents and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(TEST_LIMIT_S))
 
 
 @pytest.fixture(scope="session")

@@ -132,7 +132,7 @@ def test_a_cut_node_goes_on(lab: Lab) -> None:
     assert not answers("n2")
     assert is_asleep(lab, 2)
     lab.mend_node(2)
-    wait_until(lambda: answers("n2"))
+    wait_until(lambda: answers("n2"), 60)
     assert [job.id for job in lab.jobs()] == [number]
     cancel(lab, number)
 

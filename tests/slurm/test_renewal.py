@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from programs import Client, finish, read_until
 from slurm.lab import Lab
 
@@ -55,7 +53,6 @@ def test_a_job_without_the_wish_is_not_renewed(client: Client, lab: Lab) -> None
     assert "renew: 'soon' is not a duration" in out
 
 
-@pytest.mark.timeout(240)
 def test_a_program_outlives_its_time_limit(client: Client, lab: Lab) -> None:
     """The limit is reached during a call: that is said, with Slurm's word, and the follow-up's hosts take over."""
     program = client.start("""
