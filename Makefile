@@ -28,6 +28,9 @@ PYTEST_ARGS ?= -n 2 --dist loadfile
 SPEED := tests/gates/test_speed_budget.py
 # Tests on a real Slurm run on its login node, one after the other: they break it.
 SLURM := tests/labs/slurm/with.sh 6 --
+# Half of them have a cluster of their own: most of their time they wait for it.
+SLURM_A := $(sort $(wildcard tests/slurm/test_[a-l]*.py))
+SLURM_B := $(filter-out $(SLURM_A),$(sort $(wildcard tests/slurm/test_*.py)))
 # Tests on a real Kubernetes run as a program in it, one after the other likewise.
 KUBERNETES := tests/labs/kubernetes/with.sh 2 --
 # A second Slurm, 24.11 of Debian 13; 0: without it.
@@ -46,9 +49,11 @@ test: lint ## lint, then every test; what this machine lacks is skipped, with th
 	@$(BIN)/python tests/stages.py \
 	  'speed: $(PYTEST) -n 0 -q $(SPEED)' + \
 	  'here: $(PYTEST) $(PYTEST_ARGS) -rs -m "not slurm and not kubernetes" --ignore $(SPEED)' + \
-	  'slurm-22: env VER=22 MILKWEED_CHAOS_S=$(or $(MILKWEED_CHAOS_S),30) $(SLURM) $(PYTEST) -n 0 -rs tests/slurm' \
 	  'kubernetes: $(KUBERNETES) $(PYTEST) -n 0 -rs tests/kubernetes' \
-	  'slurm-24: env VER=24 $(SLURM) $(PYTEST) -n 0 -rs -m "not slow" tests/slurm'
+	  'slurm-22-a: env VER=22 MILKWEED_CHAOS_S=$(or $(MILKWEED_CHAOS_S),30) $(SLURM) $(PYTEST) -n 0 -rs $(SLURM_A)' \
+	  'slurm-22-b: env VER=22 $(SLURM) $(PYTEST) -n 0 -rs $(SLURM_B)' \
+	  'slurm-24-a: env VER=24 $(SLURM) $(PYTEST) -n 0 -rs -m "not slow and not once" $(SLURM_A)' \
+	  'slurm-24-b: env VER=24 $(SLURM) $(PYTEST) -n 0 -rs -m "not slow and not once" $(SLURM_B)'
 
 .PHONY: chaos
 chaos: $(VENV)/.dev ## ten minutes of random faults on a real Slurm; MILKWEED_CHAOS_SEED repeats one

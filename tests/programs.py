@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import select
 import subprocess
 import sys
 import textwrap
@@ -41,6 +42,7 @@ class Client:
         self.env = {**os.environ, "MILKWEED_HOME": str(home)}
         self.home = home
         self._count = 0
+        self._started: list[subprocess.Popen[str]] = []
 
     def write(self, code: str, name: str = "") -> Path:
         """Write a program; the common actor stands before it."""
@@ -51,7 +53,7 @@ class Client:
 
     def start(self, code: str, **env: str) -> subprocess.Popen[str]:
         """Start a program and leave it running."""
-        return subprocess.Popen(
+        program = subprocess.Popen(
             [sys.executable, str(self.write(code))],
             cwd=self.folder,
             env={**self.env, **env},
@@ -60,6 +62,15 @@ class Client:
             stderr=subprocess.PIPE,
             text=True,
         )
+        self._started.append(program)
+        return program
+
+    def end(self) -> None:
+        """End the programs that a test left running when it failed: the next one is not to suffer from them."""
+        for program in self._started:
+            if program.poll() is None:
+                program.kill()
+                program.communicate()
 
     def run(self, code: str, *, code_expected: int = 0, **env: str) -> str:
         """Run a program to its end and return what it printed."""
@@ -67,6 +78,13 @@ class Client:
         out, err = finish(program)
         assert program.returncode == code_expected, f"exit {program.returncode}\n{out}\n{err}"
         return out + err
+
+    def kill(self) -> None:
+        """End the recorded job as the next program would; from here, for that is quicker."""
+        from milkweed.job import job_load
+
+        assert os.environ["MILKWEED_HOME"] == self.env["MILKWEED_HOME"]
+        job_load(self.folder / ".milkweed" / "job.json").kill()
 
 
 def finish(program: subprocess.Popen[str], timeout_s: float = TIMEOUT_S) -> tuple[str, str]:
@@ -116,8 +134,29 @@ def wait_until(true: Callable[[], bool], timeout_s: float = 20.0) -> None:
 
 def read_number(program: subprocess.Popen[str], word: str) -> int:
     """Read a program's output up to the line `word NUMBER`."""
-    assert program.stdout is not None
-    for line in program.stdout:
-        if match := re.match(rf"{word} (\d+)", line):
-            return int(match[1])
-    raise AssertionError(f"no line {word!r}: {program.communicate()}")
+    while not (match := re.match(rf"{word} (\d+)", read_line(program))):
+        pass
+    return int(match[1])
+
+
+def read_until(program: subprocess.Popen[str], word: str, *, err: bool = False) -> str:
+    """Read a program's output, or what it tells people, up to a line with that word; what was read."""
+    lines: list[str] = []
+    while word not in "".join(lines[-1:]):
+        lines.append(read_line(program, err=err))
+    return "".join(lines)
+
+
+def read_line(program: subprocess.Popen[str], *, err: bool = False) -> str:
+    """Read one line. Byte by byte: what would be read with it is missing from what `finish` returns."""
+    stream = program.stderr if err else program.stdout
+    assert stream is not None
+    line, until_s = b"", time.monotonic() + TIMEOUT_S
+    while not line.endswith(b"\n"):
+        ready = select.select([stream], [], [], max(0.0, until_s - time.monotonic()))[0]
+        byte = os.read(stream.fileno(), 1) if ready else b""
+        if not byte:
+            program.kill()
+            raise AssertionError(f"no more lines: {line!r} {program.communicate()}")
+        line += byte
+    return line.decode()

@@ -14,17 +14,25 @@ from programs import Client
 from slurm.lab import Lab, why_missing
 
 HERE = Path(__file__).parent
+TEST_LIMIT_S = 300
+"""More than a test's own limits together on a busy machine: they tell what was waited for in vain."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Declare the marks of this folder."""
     config.addinivalue_line("markers", "leaves_jobs: its jobs are ended for it, without complaint")
+    config.addinivalue_line(
+        "markers", "once: nothing in it depends on the version of Slurm, so one of them is enough"
+    )
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark every test of this folder; without a cluster they are skipped."""
     mark_all(items, HERE, "slurm", why_missing())
+    for item in items:
+        if HERE in item.path.parents and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(TEST_LIMIT_S))
 
 
 @pytest.fixture(scope="session")
@@ -79,6 +87,8 @@ def healed(lab: Lab, request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 @pytest.fixture
-def client(folder: Path, home: Path) -> Client:
+def client(folder: Path, home: Path) -> Iterator[Client]:
     """Client programs on the login node, in a folder that every node sees."""
-    return Client(folder, home)
+    made = Client(folder, home)
+    yield made
+    made.end()

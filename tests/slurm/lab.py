@@ -89,6 +89,13 @@ class Lab(Nodes):
         _script("ctl.sh", "thaw")
         self._frozen = False
 
+    # Faults that Slurm knows at once
+
+    def lose_node(self, i: int) -> None:
+        """A node dies, and an administrator says so: for tests of what follows, not of how soon it is noticed."""
+        self.kill_node(i)
+        self.run("scontrol", "update", f"nodename=n{i}", "state=down", "reason=lost")
+
     # What there is
 
     def jobs(self) -> list[JobLine]:
@@ -103,15 +110,20 @@ class Lab(Nodes):
         lines = self.run("sinfo", "-h", "-N", "-p", "debug", "-o", "%N %t").stdout.splitlines()
         return dict(line.split() for line in lines)
 
-    def wait_jobs_gone(self, timeout_s: float = 20) -> None:
+    def wait_program(self, name: str) -> None:
+        """Wait until a program of that name runs on the login node, for instance `squeue`."""
+        names = "ps", "-eo", "comm="
+        wait(lambda: name in self.run(*names).stdout.split(), 60, f"no {name} runs")
+
+    def wait_jobs_gone(self, timeout_s: float = 60) -> None:
         """Wait until there is no live job."""
         wait(lambda: not self.jobs(), timeout_s, "jobs are still there", self.jobs)
 
-    def wait_idle(self, timeout_s: float = 20) -> None:
+    def wait_idle(self, timeout_s: float = 60) -> None:
         """Wait until every node is idle."""
         wait(self._is_idle, timeout_s, "nodes are not idle", self.node_states)
 
-    def wait_node_state(self, i: int, state: str, timeout_s: float = 20) -> None:
+    def wait_node_state(self, i: int, state: str, timeout_s: float = 60) -> None:
         """Wait until sinfo shows a node in a state."""
         name = f"n{i}"
         wait(lambda: self.node_states()[name] == state, timeout_s, f"not {state}", self.node_states)
@@ -128,6 +140,8 @@ class Lab(Nodes):
         if self._stopped:
             self.start_controller()
         self._heal_nodes()
+        if self.run("sinfo", "-h", "-p", "debug", "-o", "%a").stdout.strip() != "up":
+            self.run("scontrol", "update", "partitionname=debug", "state=up")
         return self._settle()
 
     def _settle(self) -> list[JobLine]:

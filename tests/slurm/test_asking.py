@@ -67,7 +67,9 @@ def held(tmp_path: Path) -> Held:
     return Held(folder)
 
 
-@pytest.mark.parametrize("path", ["'.milkweed/job.json'", "None"])
+@pytest.mark.parametrize(
+    "path", ["'.milkweed/job.json'", pytest.param("None", marks=pytest.mark.once)]
+)
 def test_a_request_that_is_read_late(client: Client, lab: Lab, held: Held, path: str) -> None:
     """Slurm takes the job after sbatch has given up, and after it was asked for the queue: it is the one used."""
     for name in ("sbatch", "squeue"):
@@ -80,9 +82,9 @@ def test_a_request_that_is_read_late(client: Client, lab: Lab, held: Held, path:
     held.go("sbatch")
     held.wait("squeue")  # sbatch has given up
     held.go("squeue")
-    wait_until(lambda: "squeue" in lab.run("ps", "-eo", "comm=").stdout.split())
+    lab.wait_program("squeue")
     lab.thaw_controller()
-    out, err = finish(program, 60)
+    out, err = finish(program)
     assert program.returncode == 0, err
     [apply_id] = re.findall(r"allocation (\S+)", out)
     [queue] = re.findall(r"queue (.+)", out)
@@ -98,15 +100,16 @@ def test_a_client_that_is_killed_takes_sbatch_with_it(client: Client, lab: Lab, 
     held.wait("sbatch")
     lab.stop_controller()
     held.go("sbatch")
-    wait_until(lambda: "sbatch" in lab.run("ps", "-eo", "comm=").stdout.split())
+    lab.wait_program("sbatch")
     program.send_signal(signal.SIGKILL)
     finish(program)
-    wait_until(lambda: "sbatch" not in lab.run("ps", "-eo", "comm=").stdout.split())
+    wait_until(lambda: "sbatch" not in lab.run("ps", "-eo", "comm=").stdout.split(), 60)
     lab.start_controller()
-    client.run("job_load().kill()")
+    client.kill()
     assert lab.jobs() == []
 
 
+@pytest.mark.once
 def test_hosts_end_with_their_owner_though_nobody_hears(client: Client, lab: Lab) -> None:
     """The controller is away and a node is cut off when the owner ends: Slurm is told when it is back."""
     program = client.start("""

@@ -65,19 +65,23 @@ def test_batch_starts_a_script_once(home: Path, lab: Lab) -> None:
     assert len([line for line in shown if line.startswith("b| n")]) == 2
 
 
-def test_without_waiting(home: Path, lab: Lab) -> None:
+def test_without_waiting(home: Path, lab: Lab, tmp_path: Path) -> None:
     """The run is handed over at once; status, logs and the exit code come later, from anybody."""
-    run, _ = carry_out(make(shell("a", "sleep 2; echo out; exit 5")), wait=False)
+    work = f"while ! [ -e {tmp_path}/go ]; do sleep 0.1; done; echo out; exit 5"
+    run, _ = carry_out(make(shell("a", work)), wait=False)
     assert states(run)["a"] in {"pending", "running"}
-    assert Transformer().wait(run, 30) == 5
+    (tmp_path / "go").touch()
+    assert Transformer().wait(run, 60) == 5
     assert states(run) == {"a": "failed"}
     assert printed(run) == ["a| out"]
 
 
 def test_dependencies_are_slurms_own(home: Path, lab: Lab) -> None:
     """Everything is in the queue before the first has ended, and nothing waits for what cannot come."""
+    lab.run("scontrol", "update", "partitionname=debug", "state=down")  # nothing begins yet
     run, _ = carry_out(dependent_work(), wait=False)
-    assert len(lab.jobs()) >= 5
+    assert len(lab.jobs()) == 6
+    lab.run("scontrol", "update", "partitionname=debug", "state=up")
     assert Transformer().wait(run, 60) == 3
     assert states(run) == DEPENDENT_STATES
     assert sorted(printed(run)) == ["after| begun", "any| whatever", "notok| repaired"]

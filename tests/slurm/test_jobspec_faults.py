@@ -33,34 +33,36 @@ def test_cancelling(home: Path, lab: Lab) -> None:
     wide = Shape(nodes=2, slots=2)
     graph = make(shell("a", "sleep 300", shape=wide), shell("b", "true", Need("a")))
     run, _ = carry_out(graph, wait=False)
-    wait_until(lambda: states(run)["a"] == "running", 20)
-    wait_until(lambda: len(left_behind(lab)) == 2, 20)
+    wait_until(lambda: states(run)["a"] == "running", 60)
+    wait_until(lambda: len(left_behind(lab)) == 2, 60)
     Transformer().cancel(run)
     lab.wait_jobs_gone()
     assert set(states(run).values()) == {"cancelled"}
     assert Transformer().wait(run, 5) == 143
-    wait_until(lambda: not left_behind(lab), 10)
+    wait_until(lambda: not left_behind(lab), 60)
 
 
 def test_cancelled_by_somebody_else(home: Path, lab: Lab) -> None:
     """An administrator's scancel is told as such."""
     run, _ = carry_out(make(shell("a", "sleep 300")), wait=False)
-    wait_until(lambda: states(run)["a"] == "running", 20)
+    wait_until(lambda: states(run)["a"] == "running", 60)
     lab.run("scancel", str(lab.jobs()[0].id))
-    assert Transformer().wait(run, 30) == 143
+    assert Transformer().wait(run, 60) == 143
     assert "CANCELLED" in Transformer().status(run).entries["a"].status.reason
 
 
-def test_a_controller_that_is_away(home: Path, lab: Lab) -> None:
+def test_a_controller_that_is_away(home: Path, lab: Lab, tmp_path: Path) -> None:
     """Nobody answers, so nothing is known; when it is back, everything is."""
-    run, _ = carry_out(make(shell("a", "echo begun; sleep 15; exit 6")), wait=False)
-    wait_until(lambda: printed(run) == ["a| begun"], 20)
+    work = f"echo begun; while ! [ -e {tmp_path}/go ]; do sleep 0.1; done; exit 6"
+    run, _ = carry_out(make(shell("a", work)), wait=False)
+    wait_until(lambda: printed(run) == ["a| begun"], 60)
     lab.stop_controller()
     assert states(run)["a"] == "unknown"
     with pytest.raises(UnreachableError):
         Transformer().cancel(run)
     lab.start_controller()
-    assert Transformer().wait(run, 120) == 6
+    (tmp_path / "go").touch()
+    assert Transformer().wait(run, 90) == 6
 
 
 def test_a_submission_without_an_answer(home: Path, lab: Lab) -> None:
@@ -103,7 +105,7 @@ def test_a_crash_between_intent_and_record(when: str, home: Path, lab: Lab) -> N
     run, _ = carry_out(make(shell("a", "echo once; sleep 2; exit 4")), wait=False)
     journal = run.journal.path
     lines = journal.read_text().splitlines(keepends=True)
-    wait_until(lambda: printed(run) == ["a| once"], 20)
+    wait_until(lambda: printed(run) == ["a| once"], 60)
     if when == "forgotten":
         lab.wait_jobs_gone()
         forget_jobs(lab)

@@ -29,7 +29,7 @@ def start(lab: Lab, nodes: int, *options: str) -> int:
     wait_state(lab, number, "RUNNING")
     [names] = [job.nodes for job in lab.jobs() if job.id == number]
     for name in names:
-        wait_until(functools.partial(is_asleep, lab, int(name.removeprefix("n"))))
+        wait_until(functools.partial(is_asleep, lab, int(name.removeprefix("n"))), 60)
     return number
 
 
@@ -38,7 +38,16 @@ def is_asleep(lab: Lab, i: int) -> bool:
     return bool(lab.on_node(i, "pgrep", "-x", "sleep", check=False).stdout)
 
 
-def wait_state(lab: Lab, number: int, state: str, timeout_s: float = 10) -> None:
+def answers(name: str) -> bool:
+    """Whether Slurm's daemon of a node takes a connection."""
+    try:
+        socket.create_connection((name, SLURMD_PORT), timeout=1).close()
+    except TimeoutError:
+        return False
+    return True
+
+
+def wait_state(lab: Lab, number: int, state: str, timeout_s: float = 60) -> None:
     """Wait until squeue shows a job in a state."""
     deadline_s = time.monotonic() + timeout_s
     while (state_of := {job.id: job.state for job in lab.jobs()}).get(number) != state:
@@ -61,7 +70,7 @@ def test_a_job_runs_on_every_node(lab: Lab, shared_folder: Path) -> None:
     """A job's tasks run on all nodes at once, and start within seconds."""
     count = len(lab.nodes)
     submit(lab, count, f"srun sh -c 'hostname >{shared_folder}/$(hostname)'")
-    lab.wait_jobs_gone(10)
+    lab.wait_jobs_gone()
     assert sorted(path.read_text().strip() for path in shared_folder.iterdir()) == lab.nodes
 
 
@@ -72,6 +81,7 @@ def test_a_live_job_is_listed(lab: Lab) -> None:
     cancel(lab, number)
 
 
+@pytest.mark.once
 def test_lists_of_nodes_are_expanded() -> None:
     """Slurm's short form of a list of nodes is read."""
     assert expand("n[1-3,7]") == ("n1", "n2", "n3", "n7")
@@ -87,6 +97,7 @@ def test_nodes_have_a_tmp_of_their_own(lab: Lab, shared_folder: Path, private_ho
     assert lab.on_node(1, "test", "-e", str(private_home), check=False).returncode == 1
 
 
+@pytest.mark.once
 def test_records_are_shared_unless_asked(
     shared_folder: Path, home: Path, request: pytest.FixtureRequest
 ) -> None:
@@ -98,33 +109,35 @@ def test_records_are_shared_unless_asked(
     assert os.environ["MILKWEED_HOME"] == str(private)
 
 
+@pytest.mark.once
 @pytest.mark.leaves_jobs
 def test_dead_nodes_are_down_and_end_their_job(lab: Lab) -> None:
     """Slurm notices dead nodes after its time limit, and ends their job; a started node is idle again."""
     number = start(lab, 2, "--no-requeue", "-w", "n[3-4]")
     lab.kill_node(1)
     lab.poweroff_node(4)
-    lab.wait_node_state(1, "down*", 30)
-    lab.wait_node_state(4, "down*", 30)
+    lab.wait_node_state(1, "down*")
+    lab.wait_node_state(4, "down*")
     assert all(job.state == "COMPLETING" for job in lab.jobs() if job.id == number)
     lab.start_node(1)
-    lab.wait_node_state(1, "idle", 10)
+    lab.wait_node_state(1, "idle")
     assert lab.node_states()["n4"] == "down*"
 
 
+@pytest.mark.once
 def test_a_cut_node_goes_on(lab: Lab) -> None:
     """A short cut of the cable ends nothing: the job runs on, on its node too."""
     number = start(lab, 1, "-w", "n2")
     lab.cut_node(2)
-    with pytest.raises(OSError, match="timed out"):
-        socket.create_connection(("n2", SLURMD_PORT), timeout=1)
+    assert not answers("n2")
     assert is_asleep(lab, 2)
     lab.mend_node(2)
-    socket.create_connection(("n2", SLURMD_PORT), timeout=1).close()
+    wait_until(lambda: answers("n2"), 60)
     assert [job.id for job in lab.jobs()] == [number]
     cancel(lab, number)
 
 
+@pytest.mark.once
 def test_jobs_outlive_the_controller(lab: Lab) -> None:
     """Without a controller every command fails; a started one knows the job."""
     number = start(lab, 2)
@@ -139,6 +152,7 @@ def test_jobs_outlive_the_controller(lab: Lab) -> None:
     cancel(lab, number)
 
 
+@pytest.mark.once
 def test_a_frozen_controller_hangs(lab: Lab) -> None:
     """Commands hang on a frozen controller, and get their answer from a thawed one."""
     lab.freeze_controller()
@@ -146,9 +160,10 @@ def test_a_frozen_controller_hangs(lab: Lab) -> None:
     with pytest.raises(subprocess.TimeoutExpired):
         squeue.wait(1)
     lab.thaw_controller()
-    assert (squeue.communicate(timeout=20)[0], squeue.returncode) == ("", 0)
+    assert (squeue.communicate(timeout=60)[0], squeue.returncode) == ("", 0)
 
 
+@pytest.mark.once
 @pytest.mark.leaves_jobs
 def test_healing_undoes_everything(lab: Lab) -> None:
     """Whatever is broken at once, healing ends the jobs, tells which, and brings everything back."""
@@ -163,8 +178,9 @@ def test_healing_undoes_everything(lab: Lab) -> None:
     assert lab.heal() == []
 
 
+@pytest.mark.once
 def test_healing_is_quick_when_nothing_is_broken(lab: Lab) -> None:
     """A test without faults does not wait for the next one."""
     start_s = time.monotonic()
     assert lab.heal() == []
-    assert time.monotonic() - start_s < 2.0  # settling takes four
+    assert time.monotonic() - start_s < 3.5  # settling takes four

@@ -4,32 +4,25 @@ from __future__ import annotations
 
 import socket
 import ssl
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from milkweed.errors import UnreachableError
+from milkweed.job import job_load
 from programs import Client
+from slurm.hosts import make_hosts
 from slurm.lab import Lab
-
-START = """
-    job = SlurmJob(meshes={"w": 2}, env={"TOKEN": "s3cret-value"})
-    job.state()
-    for host in job._backend().hosts(job._held.record.handle): print("host", host.address, host.control)
-"""
 
 
 @pytest.fixture
-def running(client: Client) -> list[tuple[str, str]]:
+def running(client: Client) -> Iterator[list[tuple[str, str]]]:
     """A running job's hosts: where the engine serves, and where orders are taken."""
-    out = client.run(START)
-    lines = [line.split() for line in out.splitlines() if line.startswith("host ")]
-    return [(line[1], line[2]) for line in lines]
-
-
-def end(client: Client) -> None:
-    """End the job."""
-    client.run("job_load().kill()")
+    job = make_hosts(meshes={"w": 2}, env={"TOKEN": "s3cret-value"})
+    hosts = job._backend().hosts(job._held.record.handle)
+    yield [(host.address, host.control) for host in hosts]
+    job.kill()
 
 
 def test_no_secret_is_shown(client: Client, lab: Lab, running: list[tuple[str, str]]) -> None:
@@ -42,9 +35,9 @@ def test_no_secret_is_shown(client: Client, lab: Lab, running: list[tuple[str, s
     assert "milkweed" in shown
     assert "s3cret" not in shown
     assert "PRIVATE KEY" not in shown
-    end(client)
 
 
+@pytest.mark.once
 def test_files_are_closed_to_others(
     client: Client, lab: Lab, running: list[tuple[str, str]]
 ) -> None:
@@ -58,7 +51,6 @@ def test_files_are_closed_to_others(
     found = lab.on_node(int(job.nodes[0][1:]), "sh", "-c", find)
     others = [line for line in found.stdout.split() if not Path(line).name.startswith("monarch")]
     assert others == []
-    end(client)
 
 
 def ask_as_stranger(machine: str, port: int) -> bytes:
@@ -77,16 +69,17 @@ def ask_as_stranger(machine: str, port: int) -> bytes:
         return b""
 
 
+@pytest.mark.once
 def test_strangers_are_refused(client: Client, lab: Lab, running: list[tuple[str, str]]) -> None:
     """Neither the engine's port nor that of orders talks to somebody without a certificate."""
     for address, _control in running:
         machine, _, port = address.removeprefix("tls://").rpartition(":")
         assert ask_as_stranger(machine, int(port)) == b""
         assert ask_as_stranger(machine, int(port) + 1) == b""
-    assert "2/2 hosts ready" in client.run("print(job_load().status().describe())")
-    end(client)
+    assert job_load().status().describe().count("2/2 hosts ready") == 1
 
 
+@pytest.mark.once
 def test_another_jobs_certificate_is_refused(
     client: Client, lab: Lab, folder: Path, running: list[tuple[str, str]]
 ) -> None:
@@ -100,4 +93,3 @@ def test_another_jobs_certificate_is_refused(
     wrong = Door(door.path, door.machine, door.port, door.host, str(folder / "other"))
     with pytest.raises(UnreachableError, match="does not answer"):
         Connection(str(wrong), timeout_s=3)
-    end(client)

@@ -129,6 +129,7 @@ exec "$@"
 """
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("version", ["0.7.0", "nightly"])
 def test_the_documented_appdef(client: Client, lab: Lab, version: str) -> None:
     """The AppDef form of serve(), with torchx's own classes: it runs, again by its handle, and kill() ends it."""
@@ -159,6 +160,7 @@ def test_the_documented_appdef(client: Client, lab: Lab, version: str) -> None:
     assert not lab.jobs()
 
 
+@pytest.mark.once
 def test_kill_without_a_run(client: Client, lab: Lab) -> None:
     """What serve() asked for goes with kill(), though nothing ever ran there."""
     write(client, "")
@@ -169,6 +171,7 @@ def test_kill_without_a_run(client: Client, lab: Lab) -> None:
     assert not lab.jobs()
 
 
+@pytest.mark.once
 def test_a_failure_names_the_node_s_rank(client: Client) -> None:
     """The first failure of all nodes is reported, with its lines, and the others end."""
     write(
@@ -194,6 +197,7 @@ def test_a_failure_names_the_node_s_rank(client: Client) -> None:
     assert "3 other ranks were ended for it" in out
 
 
+@pytest.mark.once
 def test_a_dead_node_is_done_without_and_another_taken_in(client: Client, lab: Lab) -> None:
     """Elastic: two of three nodes go on when one dies; a job that grows gives the third back."""
     write(client, LOOP)
@@ -257,6 +261,7 @@ def test_a_cancelled_job_ends_the_run(client: Client, lab: Lab) -> None:
     client.run("job_load().kill()")
 
 
+@pytest.mark.once
 def test_ctrl_c_ends_ranks_on_all_nodes(client: Client, lab: Lab) -> None:
     """The hosts stay, the ranks are gone."""
     write(client, LOOP)

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import signal
 import sys
-import time
 
-import pytest
-
-from programs import Client, finish, wait_until
+from milkweed.job import job_load
+from programs import Client, finish, read_until, wait_until
+from slurm.hosts import make_hosts, node_of, start_again
 from slurm.lab import Lab
 
+SOON_S = 50
+"""How long a call on hosts that are gone may take to fail on a busy machine; the peer takes 60 to 70 s."""
 CALL = """
-    job = SlurmJob(meshes={"w": 3}, %s)
+    job = SlurmJob(meshes={"w": 2}, %s)
     state = job.state()
     actors = state.w.spawn_procs().spawn("p", Probe)
     actors.pid.call().get()
@@ -28,28 +29,6 @@ CALL = """
 """
 
 
-def read_until(program: object, word: str) -> None:
-    """Read a program's output up to a line with that word."""
-    for line in program.stdout:  # type: ignore[attr-defined]
-        if word in line:
-            return
-    raise AssertionError(program.communicate())  # type: ignore[attr-defined]
-
-
-def start_again(lab: Lab) -> None:
-    """Slurm holds a job back for two minutes after it was put into the queue again: spare the test that."""
-    wait_until(lambda: any(job.state == "PENDING" for job in lab.jobs()), 60)
-    time.sleep(1)  # it must have been seen as pending by then
-    for job in lab.jobs():
-        lab.run("scontrol", "update", f"jobid={job.id}", "starttime=now", check=False)
-
-
-def node_of(lab: Lab, rank: int) -> int:
-    """The number of the node that the only job's host of a rank is on."""
-    [job] = lab.jobs()
-    return int(job.nodes[rank].removeprefix("n"))
-
-
 def failed_after_s(out: str) -> int:
     """How long the call took to fail."""
     [line] = [line for line in out.splitlines() if line.startswith("failed")]
@@ -57,59 +36,59 @@ def failed_after_s(out: str) -> int:
 
 
 def test_cancelled_during_a_call(client: Client, lab: Lab) -> None:
-    """An administrator's scancel is named with Slurm's own word within seconds."""
+    """Weakness 6: an administrator's scancel is named with Slurm's own word within seconds."""
     program = client.start(CALL % "")
     read_until(program, "calling")
     lab.run("scancel", str(lab.jobs()[0].id))
-    out, err = finish(program, 60)
-    assert failed_after_s(out) <= 20
+    out, err = finish(program)
+    assert failed_after_s(out) <= SOON_S
     assert "the hosts of job 'monarch_job' have ended: Slurm job" in err
     assert "CANCELLED" in err
     assert "status ended" in out
-    client.run("job_load().kill()")
+    client.kill()
 
 
 def test_a_node_that_dies_during_a_call(client: Client, lab: Lab) -> None:
-    """The host is named with its machine and Slurm's word on it; the other hosts stay allocated."""
+    """Weakness 6: the host is named with its machine soon, not after a minute; the other hosts stay allocated."""
     program = client.start(CALL % "")
     read_until(program, "calling")
     node = node_of(lab, 1)
     lab.poweroff_node(node)
-    out, err = finish(program, 90)
-    assert failed_after_s(out) <= 35
+    out, err = finish(program)
+    assert failed_after_s(out) <= SOON_S
     assert f"host w/1 is lost: its machine n{node} does not answer" in err
     assert "host lost" in out
-    assert "2/3 hosts ready" in out
+    assert "1/2 hosts ready" in out
     assert lab.jobs()[0].state == "RUNNING"
-    client.run("job_load().kill()")
+    client.kill()
 
 
 def test_a_worker_that_crashes(client: Client, lab: Lab) -> None:
-    """A host whose worker dies is named with the last lines of its own log."""
+    """Weakness 5: a host whose worker dies is named with the last lines of its own log."""
     program = client.start(CALL % "")
     read_until(program, "calling")
     lab.on_node(node_of(lab, 1), "pkill", "-KILL", "-x", "w/1", check=False)
-    out, err = finish(program, 60)
-    assert failed_after_s(out) <= 20
+    out, err = finish(program)
+    assert failed_after_s(out) <= SOON_S
     assert "host w/1 is lost: its worker ended: it was ended by SIGKILL" in err
-    client.run("job_load().kill()")
+    client.kill()
 
 
 def test_a_keeper_that_crashes(client: Client, lab: Lab) -> None:
-    """A host whose keeper dies is lost; Slurm's word on its task is in the reason."""
+    """Weakness 5: a host whose keeper dies is lost; Slurm's word on its task is in the reason."""
     program = client.start(CALL % "")
     read_until(program, "calling")
-    node = node_of(lab, 2)
+    node = node_of(lab, 1)
     lab.on_node(node, "pkill", "-KILL", "-f", "milkweed.worker.remote", check=False)
-    out, err = finish(program, 60)
-    assert failed_after_s(out) <= 30
-    assert "host w/2 is lost" in err
+    out, err = finish(program)
+    assert failed_after_s(out) <= SOON_S
+    assert "host w/1 is lost" in err
     assert f"its task on node n{node} ended" in err
-    client.run("job_load().kill()")
+    client.kill()
 
 
 def test_a_requeued_job_gets_new_hosts(client: Client, lab: Lab) -> None:
-    """Put back into the queue and started on other nodes: the same client goes on with the new hosts."""
+    """Weakness 8: requeued and started on other nodes, the same client goes on, and the next one too."""
     program = client.start("""
         job = SlurmJob(meshes={"w": 2})
         state = job.state()
@@ -127,9 +106,10 @@ def test_a_requeued_job_gets_new_hosts(client: Client, lab: Lab) -> None:
     drained = job.nodes[0]
     lab.run("scontrol", "update", f"nodename={drained}", "state=drain", "reason=test")
     lab.run("scontrol", "requeue", str(job.id))
+    assert "pending Slurm job" in read_until(program, "pending")
     start_again(lab)
-    out, err = finish(program, 90)
-    assert "pending Slurm job" in out, out + err
+    out, err = finish(program)
+    assert "again" in out, err
     [again] = [line for line in out.splitlines() if line.startswith("again")]
     assert again.count("'n") == 2
     assert drained not in again
@@ -145,9 +125,10 @@ def test_a_requeued_job_gets_new_hosts(client: Client, lab: Lab) -> None:
 
 
 def test_a_node_dies_and_slurm_requeues(client: Client, lab: Lab) -> None:
-    """A job that is not to survive a node is queued again by Slurm, and the next program finds its new hosts."""
-    client.run("SlurmJob(meshes={'w': 2}, survive_node_failure=False).state()")
-    lab.poweroff_node(node_of(lab, 0))
+    """Weakness 7: Slurm requeues a job that lost a node: it is said to be pending, and has new hosts later."""
+    job = make_hosts(meshes={"w": 2}, survive_node_failure=False)
+    lab.lose_node(node_of(lab, 0))
+    wait_until(lambda: job.status().liveness == "pending", 60)
     start_again(lab)
     out = client.run("""
         job = job_load()
@@ -161,10 +142,20 @@ def test_a_node_dies_and_slurm_requeues(client: Client, lab: Lab) -> None:
 
 def test_hosts_without_their_first_node_end_when_idle(client: Client, lab: Lab) -> None:
     """The batch script is gone with its node: the hosts that are left still end the job when nobody wants them."""
-    client.run("SlurmJob(meshes={'w': 2}, idle_timeout_s=12).state()")
-    lab.poweroff_node(node_of(lab, 0))
-    wait_until(lambda: not lab.jobs(), 40)
-    assert "ended" in client.run("print(job_load().status().describe()); job_load().kill()")
+    program = client.start("""
+        SlurmJob(meshes={"w": 2}, idle_timeout_s=4).state()
+        print("connected", flush=True)
+        while not os.path.exists("over"): time.sleep(0.05)
+        os._exit(0)
+    """)
+    read_until(program, "connected")
+    lab.lose_node(node_of(lab, 0))
+    assert [job.state for job in lab.jobs()] == ["RUNNING"]
+    (client.folder / "over").touch()
+    finish(program)
+    wait_until(lambda: not lab.jobs(), 60)
+    assert job_load().status().liveness == "ended"
+    client.kill()
 
 
 def test_a_program_goes_on_after_its_job_was_cancelled(client: Client, lab: Lab) -> None:
@@ -181,23 +172,20 @@ def test_a_program_goes_on_after_its_job_was_cancelled(client: Client, lab: Lab)
     """)
     read_until(program, "calling")
     lab.run("scancel", str(lab.jobs()[0].id))
-    out, err = finish(program, 60)
+    out, err = finish(program)
     assert "went on True" in out, err
     assert not lab.jobs()
 
 
 def test_a_node_that_was_restarted(client: Client, lab: Lab) -> None:
     """A node that comes back without its host: the host is lost, though Slurm finds nothing wrong."""
-    client.run("SlurmJob(meshes={'w': 2}).state()")
+    job = make_hosts(meshes={"w": 2})
     node = node_of(lab, 1)
     lab.kill_node(node)
     lab.start_node(node)
+    wait_until(lambda: bool(job.status().failed_hosts), 90)
     out = client.run("""
         job = SlurmJob(meshes={"w": 2}, on_change="replace")
-        deadline = time.monotonic() + 40
-        while not job_load().status().failed_hosts:
-            assert time.monotonic() < deadline, job_load().status()
-            time.sleep(0.5)
         print(job.plan().render())
         print("again", len(values(job.state().w.spawn_procs().spawn("p", Probe).pid.call().get())))
         job.kill()
@@ -207,25 +195,26 @@ def test_a_node_that_was_restarted(client: Client, lab: Lab) -> None:
 
 
 def test_cancelled_while_pending(client: Client, lab: Lab) -> None:
-    """A job that an administrator cancels in the queue ends the wait, with Slurm's word."""
+    """Weakness 4: a job that an administrator cancels in the queue ends the wait, with Slurm's word."""
     program = client.start("""
         from milkweed.errors import AllocationEndedError
+        from milkweed.job import progress
+        progress.QUIET_S = 0.0
         try:
             SlurmJob(meshes={"w": 1}, partition="down").state()
         except AllocationEndedError as error:
             print(error)
     """)
-    wait_until(lambda: bool(lab.jobs()))
-    time.sleep(0.5)
+    read_until(program, "waiting for job 'monarch_job': pending", err=True)
     lab.run("scancel", str(lab.jobs()[0].id))
-    out, _err = finish(program, 30)
+    out, _err = finish(program)
     assert "the allocation of job 'monarch_job' has ended" in out
     assert "CANCELLED" in out
-    client.run("job_load().kill()")
+    client.kill()
 
 
 def test_a_python_that_is_not_there(client: Client, lab: Lab) -> None:
-    """The error names the interpreter, as the node's own log has it."""
+    """Weakness 4: the error names the missing interpreter, as the node's own log has it."""
     out = client.run("""
         from milkweed.errors import AllocationError
         job = SlurmJob(meshes={"w": 2}, python_exe="/no/such/python")
@@ -240,7 +229,7 @@ def test_a_python_that_is_not_there(client: Client, lab: Lab) -> None:
 
 
 def test_a_worker_that_cannot_start(client: Client, lab: Lab) -> None:
-    """A Python without the engine: the host is named, and how to mend it."""
+    """Weakness 5: a Python without the engine: state() fails, the host is named, and how to mend it."""
     broken = client.folder / "broken" / "monarch"
     broken.mkdir(parents=True)
     (broken / "__init__.py").write_text("raise ImportError('broken engine')")
@@ -250,23 +239,20 @@ def test_a_worker_that_cannot_start(client: Client, lab: Lab) -> None:
     out = client.run(f"""
         from milkweed.errors import AllocationError
         job = SlurmJob(meshes={{"w": 1}}, python_exe={str(python)!r})
-        began = time.monotonic()
         try:
             job.state()
         except AllocationError as error:
             print(error)
-        print("took", time.monotonic() - began < 30)
         job.kill()
     """)
     assert "host w/0 did not start" in out
     assert "broken engine" in out
-    assert "took True" in out
     assert not lab.jobs()
 
 
 def test_a_failed_squeue_cancels_nothing(client: Client, lab: Lab) -> None:
-    """One failing command is UNKNOWN: the job goes on, and the next look finds it."""
-    client.run("SlurmJob(meshes={'w': 1}).state()")
+    """Weakness 9: one failing command is UNKNOWN: the job goes on, and the next look finds it."""
+    make_hosts(meshes={"w": 1})
     tools = client.folder / "bin"
     tools.mkdir()
     (tools / "squeue").write_text(
@@ -278,19 +264,19 @@ def test_a_failed_squeue_cancels_nothing(client: Client, lab: Lab) -> None:
         os.environ["PATH"] = {str(tools)!r} + ":" + os.environ["PATH"]
         from milkweed.errors import DeadlineError
         try:
-            SlurmJob(meshes={{"w": 1}}, job_start_timeout=2).state()
+            SlurmJob(meshes={{"w": 1}}, job_start_timeout=1).state()
         except DeadlineError as error:
             print("refused", error)
     """
     )
     assert "refused" in out
     assert [job.state for job in lab.jobs()] == ["RUNNING"]
-    client.run("job_load().kill()")
+    client.kill()
 
 
 def test_a_changed_time_limit_is_shown_not_done(client: Client, lab: Lab) -> None:
-    """A declaration that differs is an error with the fields; the running job is left alone."""
-    client.run("SlurmJob(meshes={'w': 1}, time_limit='01:00:00').state()")
+    """Weakness 9: a declaration that differs is an error with the fields; the running job is left alone."""
+    make_hosts(meshes={"w": 1}, time_limit="01:00:00")
     out = client.run("""
         from milkweed.errors import ChangedError
         try:
@@ -300,17 +286,7 @@ def test_a_changed_time_limit_is_shown_not_done(client: Client, lab: Lab) -> Non
     """)
     assert "~ slurm.time_limit: 01:00:00 → 02:00:00" in out
     assert [job.state for job in lab.jobs()] == ["RUNNING"]
-    client.run("job_load().kill()")
-
-
-@pytest.mark.slow
-def test_the_time_limit(client: Client, lab: Lab) -> None:
-    """A job that reaches its time limit is said to have done so, during a call."""
-    program = client.start(CALL % "time_limit='1'")
-    out, err = finish(program, 150)
-    assert "its time limit was reached" in err
-    assert "TIMEOUT" in out
-    client.run("job_load().kill()")
+    client.kill()
 
 
 def test_a_client_that_is_killed_leaves_no_procs(client: Client, lab: Lab) -> None:
@@ -318,8 +294,8 @@ def test_a_client_that_is_killed_leaves_no_procs(client: Client, lab: Lab) -> No
     program = client.start(CALL % "")
     read_until(program, "calling")
     program.send_signal(signal.SIGKILL)
-    finish(program, 10)
+    finish(program)
     node = node_of(lab, 1)
-    wait_until(lambda: "w/1 r" not in lab.on_node(node, "ps", "-eo", "comm").stdout)
+    wait_until(lambda: "w/1 r" not in lab.on_node(node, "ps", "-eo", "comm").stdout, 60)
     assert [job.state for job in lab.jobs()] == ["RUNNING"]
-    client.run("job_load().kill()")
+    client.kill()

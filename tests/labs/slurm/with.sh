@@ -75,6 +75,13 @@ down_after "$S/down.sh" "$NAME"
 # for MESSAGE_TIMEOUT, and a round begins every third of SLURMD_TIMEOUT: with less of that the living are called dead with it.
 export SLURMD_TIMEOUT=${SLURMD_TIMEOUT:-10} MESSAGE_TIMEOUT=${MESSAGE_TIMEOUT:-4} KILL_WAIT=${KILL_WAIT:-2}
 export SCHED_PARAMS=${SCHED_PARAMS:-batch_sched_delay=0,sched_interval=1,sched_min_interval=0,bf_interval=1}
+# Jobs of "debug" take the nodes of those in "spare", which go back into the queue, and of those in "scrap", which end.
+EXTRA_CONF="PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
+PartitionName=spare Nodes=ALL MaxTime=INFINITE PriorityTier=0 PreemptMode=REQUEUE
+PartitionName=scrap Nodes=ALL MaxTime=INFINITE PriorityTier=0 PreemptMode=CANCEL
+${EXTRA_CONF:-}"
+export EXTRA_CONF
 "$S/up.sh" "$NODES" >"$LAB/with-$NAME.log" 2>&1 9>&- || { cat "$LAB/with-$NAME.log" >&2; exit 1; }
 
 { # read as a whole before it runs: this file may change while CMD does

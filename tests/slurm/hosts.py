@@ -1,0 +1,43 @@
+"""Hosts that a test begins with, as a program that has ended leaves them; without one, for that is quicker."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any
+
+from clusters import run
+from milkweed.job import SlurmJob
+from milkweed.state import DEFAULT_PATH
+from programs import wait_until
+from slurm.lab import Lab
+
+READY_S = 90.0
+
+
+def make_hosts(**options: Any) -> SlurmJob:
+    """A job on record in the working folder, all of whose hosts are ready."""
+    job = SlurmJob(**options)
+    job._ensure(job._choose_file(DEFAULT_PATH))
+    assert job.wait(READY_S).ready
+    return job
+
+
+def node_of(lab: Lab, rank: int) -> int:
+    """The number of the node that the only job's host of a rank is on."""
+    [job] = lab.jobs()
+    return int(job.nodes[rank].removeprefix("n"))
+
+
+def command(*words: str) -> str:
+    """What `milkweed ...` says in the working folder; it must succeed."""
+    done = run([sys.executable, "-m", "milkweed", *words], check=True, timeout_s=READY_S)
+    return done.stdout + done.stderr
+
+
+def start_again(lab: Lab) -> None:
+    """Slurm holds a job back for two minutes after it was put into the queue again: spare the test that."""
+    wait_until(lambda: any(job.state == "PENDING" for job in lab.jobs()), 60)
+    time.sleep(2)  # a job that starts in the second in which it was requeued is killed by Slurm
+    for job in lab.jobs():
+        lab.run("scontrol", "update", f"jobid={job.id}", "starttime=now", check=False)
