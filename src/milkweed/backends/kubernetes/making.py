@@ -14,6 +14,7 @@ from ...kube.api import Api, ApiError
 from ...kube.resources import JOBS, MESHES, SECRETS
 from ...pki import Authority
 from ...state import save_private
+from ...worker.wire import CONTROL_SOCKET, run_prefix
 from ..base import Request
 from ..packing import pack_package
 from .asked import AskedApi
@@ -43,14 +44,22 @@ from .start import (
 )
 
 PLACE_FILE = "kubernetes.json"
-# A host is ready when its keeper takes orders.
-PROBE = {
-    "exec": {"command": ["sh", "-c", "test -S /tmp/milkweed-$(id -u)/*/ctl"]},
-    "periodSeconds": 1,
-    "failureThreshold": 3,
-}
+# A host is ready when its keeper takes orders. The kernel knows whether somebody listens; a file may be one that a dead
+# keeper left. A shell alone can read it, so that images need no other program.
+_LISTENS = """
+while read -r line; do
+    case $line in *" 00010000 "*" /tmp/milkweed-"*"/{run}."*"/{socket}") exit 0 ;; esac
+done </proc/net/unix
+exit 1
+""".strip()
 CONFLICT, FORBIDDEN = 409, 403
 NO_KIND = "could not find the requested resource"
+
+
+def make_probe(apply_id: str) -> dict[str, Any]:
+    """How Kubernetes sees that the keeper of a job takes orders in a pod."""
+    check = _LISTENS.format(run=run_prefix(apply_id), socket=CONTROL_SOCKET)
+    return {"exec": {"command": ["sh", "-c", check]}, "periodSeconds": 1, "failureThreshold": 3}
 
 
 def save_place(folder: Path, handle: Mapping[str, Any]) -> None:
@@ -224,7 +233,7 @@ class Maker:
                 {"name": RUN_VOLUME, "emptyDir": {}},
             ],
             ports=[{"name": "monarch", "containerPort": plan.place.port}],
-            probe=PROBE,
+            probe=make_probe(self._request.apply_id),
         ).template
         metadata = dict(found.get("metadata") or {})
         labels = dict(metadata.get("labels") or {})
