@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import re
 import subprocess
@@ -36,11 +37,15 @@ def values(mesh): return [value for _point, value in mesh]
 class Client:
     """Writes and runs client programs in one folder, with records of its own."""
 
+    timeout_s: float = TIMEOUT_S
+    """How long a program may run."""
+
     def __init__(self, folder: Path, home: Path) -> None:
         self.folder = folder
         self.env = {**os.environ, "MILKWEED_HOME": str(home)}
         self.home = home
         self._count = 0
+        self._started: list[subprocess.Popen[str]] = []
 
     def write(self, code: str, name: str = "") -> Path:
         """Write a program; the common actor stands before it."""
@@ -51,8 +56,8 @@ class Client:
 
     def start(self, code: str, **env: str) -> subprocess.Popen[str]:
         """Start a program and leave it running."""
-        return subprocess.Popen(
-            [sys.executable, str(self.write(code))],
+        program = subprocess.Popen(
+            self.command(self.write(code)),
             cwd=self.folder,
             env={**self.env, **env},
             stdin=subprocess.DEVNULL,
@@ -60,11 +65,31 @@ class Client:
             stderr=subprocess.PIPE,
             text=True,
         )
+        self._started.append(program)
+        return program
+
+    def command(self, path: Path) -> list[str]:
+        """What runs a program."""
+        return [sys.executable, str(path)]
+
+    def beside(self, name: str) -> Client:
+        """The same in a folder of its own, so that both can have a job; it ends with this one."""
+        made = copy.copy(self)
+        made.folder = self.folder / name
+        made.folder.mkdir()
+        return made
+
+    def end(self) -> None:
+        """End the programs that a test left running when it failed: the next one is not to suffer from them."""
+        for program in self._started:
+            if program.poll() is None:
+                program.kill()
+                program.communicate()
 
     def run(self, code: str, *, code_expected: int = 0, **env: str) -> str:
         """Run a program to its end and return what it printed."""
         program = self.start(code, **env)
-        out, err = finish(program)
+        out, err = finish(program, self.timeout_s)
         assert program.returncode == code_expected, f"exit {program.returncode}\n{out}\n{err}"
         return out + err
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from milkweed.backends.kubernetes import cluster
 from milkweed.backends.kubernetes.backend import KubernetesBackend
+from milkweed.errors import BackendError
 from milkweed.kube.resources import MESHES, SECRETS
 from milkweed.status import Liveness
 from unit.kubernetes_jobs import APPLY_ID, Space, make_spec, mesh_name, submit
@@ -43,3 +46,18 @@ def test_a_job_that_ended_by_itself_is_watched_no_longer(space: Space) -> None:
     assert cluster._watches == {}
     assert backend.glance(handle).liveness is Liveness.ENDED
     assert cluster._watches == {}
+
+
+@pytest.mark.parametrize(
+    "words", ["the server could not find the requested resource", "404 page not found"]
+)
+def test_nothing_is_made_where_meshes_are_unknown(
+    space: Space, monkeypatch: pytest.MonkeyPatch, words: str
+) -> None:
+    """In the words of a server that knows the group, and of one that does not; what installs them is told."""
+    monkeypatch.setattr("unit.kubernetes_jobs.NO_KIND", words)
+    space.unknown.add(MESHES.plural)
+    with pytest.raises(BackendError, match="does not know MonarchMesh objects") as caught:
+        submit()
+    assert "milkweed operator manifests" in caught.value.hint
+    assert space.writes == []

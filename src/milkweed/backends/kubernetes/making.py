@@ -53,7 +53,8 @@ done </proc/net/unix
 exit 1
 """.strip()
 CONFLICT, FORBIDDEN = 409, 403
-NO_KIND = "could not find the requested resource"
+NO_KIND = ("could not find the requested resource", "page not found")
+"""What an API server says of objects it does not know: in a group that it knows, and in one that it does not."""
 
 
 def make_probe(apply_id: str) -> dict[str, Any]:
@@ -156,7 +157,7 @@ class Maker:
         try:
             found = self._api.get(MESHES, self._namespace, plan.place.name)
         except ApiError as error:
-            if error.missing and NO_KIND not in error.seen:
+            if error.missing and not _is_unknown_kind(error):
                 return
             raise self._explain(error, "look at MonarchMesh objects") from error
         owner = part(found, "metadata", "labels").get(JOB_LABEL)
@@ -245,7 +246,7 @@ class Maker:
         if error.missing and error.seen.startswith("namespaces "):
             what = f"the cluster has no namespace {self._namespace!r}"
             hint = f"name another one, or make it: kubectl create namespace {self._namespace}"
-        elif error.missing and NO_KIND in error.seen:
+        elif _is_unknown_kind(error):
             what = "the cluster does not know MonarchMesh objects"
             hint = "`milkweed operator manifests | kubectl apply -f -` installs the operator"
         else:
@@ -253,6 +254,10 @@ class Maker:
         if error.status == FORBIDDEN:
             hint = f"whoever runs the cluster can allow it in the namespace {self._namespace!r}"
         return BackendError(what, seen=error.seen, hint=hint)
+
+
+def _is_unknown_kind(error: ApiError) -> bool:
+    return error.missing and any(words in error.seen for words in NO_KIND)
 
 
 def _files_of(template: Mapping[str, Any]) -> set[str]:
