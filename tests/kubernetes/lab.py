@@ -25,6 +25,7 @@ import pytest
 
 from clusters import Done, Nodes, run, wait
 from kubernetes.reads import Reads
+from milkweed.errors import UnreachableError
 from milkweed.kube.resources import PODS
 
 SCRIPTS = Path(__file__).parents[1] / "labs" / "kubernetes"
@@ -228,7 +229,10 @@ class Lab(Nodes, Reads):
 
     def _is_whole(self, since_s: float) -> bool:
         """Whether every node is ready, and has said so after it was mended or booted."""
-        leases = self.get("leases", "-n", "kube-node-lease")["items"]
+        try:
+            leases = self.get("leases", "-n", "kube-node-lease")["items"]
+        except UnreachableError:  # it has only just been let go on
+            return False
         renewed = {each["metadata"]["name"]: _seconds(each["spec"]["renewTime"]) for each in leases}
         if any(renewed[name] < since_s for name in self.nodes):
             return False

@@ -96,6 +96,12 @@ rules:
   - get
   - create
 - apiGroups:
+  - ""
+  resources:
+  - events
+  verbs:
+  - list
+- apiGroups:
   - batch
   resources:
   - jobs

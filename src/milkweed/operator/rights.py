@@ -63,7 +63,8 @@ CLIENT_RULES = [
     _rule(PODS, "list", "watch"),
     _rule(PODS, "get", sub="log"),
     _rule(PODS, "get", "create", sub="portforward"),
-    # Batch clients.
+    # Batch clients; why a Job has no pod is told by events alone.
+    _rule(EVENTS, "list"),
     _rule(JOBS, "get", "list", "create", "patch", "delete"),
     # The certificates of a job's hosts: each job has Secrets of its own, whose names follow from its id. Nobody can
     # list them: who does not know the id of a job reads none.
