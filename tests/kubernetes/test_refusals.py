@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 
 from kubernetes.lab import BUSYBOX, PYTHON, WORKER, Lab
@@ -25,11 +26,11 @@ REFUSED = {
     ),
     "an image without Python": (
         {"image": BUSYBOX},
-        ["exit code 127", "this image has no Python"],
+        ["exit code 127", "this image has no Python", "HostFailedError"],
     ),
     "an image without the engine": (
         {"image": PYTHON},
-        ["the engine cannot be imported", "pip install torchmonarch"],
+        ["the engine cannot be imported", "pip install torchmonarch", "HostFailedError"],
     ),
     "more than any node has": (
         {"image": WORKER, "cpu": "1000"},
@@ -52,6 +53,8 @@ def test_what_cannot_start_is_told(
     assert {each.returncode for each in programs.values()} == {1}, said
     wrong = [what for what in REFUSED if any(words not in said[what] for words in REFUSED[what][1])]
     assert {what: said[what] for what in wrong} == {}
+    types = re.compile(r"^milkweed\.errors\.(HostFailedError|DeadlineError): ", re.MULTILINE)
+    assert [what for what in REFUSED if not types.search(said[what])] == []
     lab.wait_empty(namespace)
 
 

@@ -66,8 +66,8 @@ CLIENT_RULES = [
     # Batch clients; why a Job has no pod is told by events alone.
     _rule(EVENTS, "list"),
     _rule(JOBS, "get", "list", "create", "patch", "delete"),
-    # The certificates of a job's hosts: each job has Secrets of its own, whose names follow from its id. Nobody can
-    # list them: who does not know the id of a job reads none.
+    # The certificates of a job's hosts: each job has Secrets of its own, whose names follow from its id. Nobody
+    # can list them: who does not know the id of a job reads none.
     _rule(SECRETS, "get", "create", "patch", "delete"),
 ]
 """What a program does that asks for meshes and connects to their hosts."""

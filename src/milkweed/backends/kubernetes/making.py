@@ -44,8 +44,8 @@ from .start import (
 )
 
 PLACE_FILE = "kubernetes.json"
-# A host is ready when its keeper takes orders. The kernel knows whether somebody listens; a file may be one that a dead
-# keeper left. A shell alone can read it, so that images need no other program.
+# A host is ready when its keeper takes orders. The kernel knows whether somebody listens; a file may be one that
+# a dead keeper left. A shell alone can read it, so that images need no other program.
 _LISTENS = """
 while read -r line; do
     case $line in *" 00010000 "*" /tmp/milkweed-"*"/{run}."*"/{socket}") exit 0 ;; esac
