@@ -73,10 +73,10 @@ class Nodes:
             self.start_node(i)
 
 
-def run(argv: Sequence[str], *, check: bool, timeout_s: float, text: str = "") -> Done:
+def run(argv: Sequence[str], *, check: bool, timeout_s: float, text: str = "", **more: Any) -> Done:
     """Run a command, with a text as its input; one that must succeed shows what it said when it fails."""
     done = subprocess.run(
-        argv, check=False, input=text, capture_output=True, text=True, timeout=timeout_s
+        argv, check=False, input=text, capture_output=True, text=True, timeout=timeout_s, **more
     )
     assert not check or done.returncode == 0, f"{argv}: exit {done.returncode}\n{done.stderr}"
     return done

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import re
 import select
@@ -37,6 +38,9 @@ def values(mesh): return [value for _point, value in mesh]
 class Client:
     """Writes and runs client programs in one folder, with records of its own."""
 
+    timeout_s: float = TIMEOUT_S
+    """How long a program may run."""
+
     def __init__(self, folder: Path, home: Path) -> None:
         self.folder = folder
         self.env = {**os.environ, "MILKWEED_HOME": str(home)}
@@ -54,7 +58,7 @@ class Client:
     def start(self, code: str, **env: str) -> subprocess.Popen[str]:
         """Start a program and leave it running."""
         program = subprocess.Popen(
-            [sys.executable, str(self.write(code))],
+            self.command(self.write(code)),
             cwd=self.folder,
             env={**self.env, **env},
             stdin=subprocess.DEVNULL,
@@ -64,6 +68,17 @@ class Client:
         )
         self._started.append(program)
         return program
+
+    def command(self, path: Path) -> list[str]:
+        """What runs a program."""
+        return [sys.executable, str(path)]
+
+    def beside(self, name: str) -> Client:
+        """The same in a folder of its own, so that both can have a job; it ends with this one."""
+        made = copy.copy(self)
+        made.folder = self.folder / name
+        made.folder.mkdir()
+        return made
 
     def end(self) -> None:
         """End the programs that a test left running when it failed: the next one is not to suffer from them."""
@@ -75,7 +90,7 @@ class Client:
     def run(self, code: str, *, code_expected: int = 0, **env: str) -> str:
         """Run a program to its end and return what it printed."""
         program = self.start(code, **env)
-        out, err = finish(program)
+        out, err = finish(program, self.timeout_s)
         assert program.returncode == code_expected, f"exit {program.returncode}\n{out}\n{err}"
         return out + err
 

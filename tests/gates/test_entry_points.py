@@ -18,3 +18,8 @@ def test_built_in_backends_load(name: str) -> None:
     """Every backend that is declared is there."""
     assert load_backend(name)
     assert name in backend_names()
+
+
+def test_the_extra_for_kubernetes_is_there_and_needs_nothing() -> None:
+    """Programs that say `milkweed[kubernetes]` get what they need: the client of the API server is our own."""
+    assert pyproject()["project"]["optional-dependencies"]["kubernetes"] == []

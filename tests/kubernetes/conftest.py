@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,23 +10,38 @@ import pytest
 from clusters import mark_all
 from kubernetes.jobspecs import Place
 from kubernetes.lab import Lab, wait, why_missing
-from kubernetes.operators import Meshes, Operating, install, make_login
+from kubernetes.operators import (
+    Meshes,
+    Operating,
+    Shared,
+    install,
+    make_client_login,
+    make_login,
+)
 from milkweed.jobspec import load_runs
 from programs import Client
 
 HERE = Path(__file__).parent
+TEST_TIMEOUT_S = 300
+"""What a test may take that waits for several things, each of them with patience."""
+PROGRAM_TIMEOUT_S = 150
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark every test of this folder; without a cluster they are skipped."""
     mark_all(items, HERE, "kubernetes", why_missing())
+    for item in items:
+        if HERE in item.path.parents and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(TEST_TIMEOUT_S))
 
 
 @pytest.fixture(scope="session")
-def lab() -> Lab:
+def lab() -> Iterator[Lab]:
     """The cluster."""
-    return Lab()
+    found = Lab()
+    yield found
+    found.api.close()
 
 
 @pytest.fixture(autouse=True)
@@ -53,14 +66,21 @@ def place(lab: Lab, namespace: str, folder: Path) -> Iterator[Place]:
     made = Place(lab, namespace)
     yield made
     for run in load_runs():
-        wait(lambda run=run: not run.is_driven(), 20, f"run {run.id} is still driven")
+        wait(lambda run=run: not run.is_driven(), 60, f"run {run.id} is still driven")
     lab.wait_empty(namespace)
 
 
 @pytest.fixture
-def client(folder: Path, home: Path) -> Client:
-    """Client programs inside the cluster."""
-    return Client(folder, home)
+def rights(lab: Lab, namespace: str, tmp_path: Path) -> dict[str, str]:
+    """What makes a program a client with the rights that the manifests give to clients, and no others."""
+    return {"KUBECONFIG": make_client_login(lab, tmp_path, namespace)}
+
+
+@pytest.fixture
+def client(folder: Path, home: Path, rights: dict[str, str]) -> Iterator[Client]:
+    """Client programs inside the cluster, with clients' rights in this test's namespace."""
+    made = Client(folder, home)
+    yield from _lend(made, rights)
 
 
 class OutsideClient(Client):
@@ -68,25 +88,24 @@ class OutsideClient(Client):
 
     lab: Lab
 
-    def start(self, code: str, **env: str) -> subprocess.Popen[str]:
-        """Start a program outside and leave it running."""
-        return subprocess.Popen(
-            self.lab.outside(sys.executable, str(self.write(code))),
-            cwd=self.folder,
-            env={**self.env, **env},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+    def command(self, path: Path) -> list[str]:
+        """What runs a program outside."""
+        return self.lab.outside(*super().command(path))
 
 
 @pytest.fixture
-def outside_client(lab: Lab, folder: Path, home: Path) -> Client:
-    """Client programs as on a laptop."""
+def outside_client(lab: Lab, folder: Path, home: Path, rights: dict[str, str]) -> Iterator[Client]:
+    """Client programs as on a laptop, with clients' rights in this test's namespace."""
     made = OutsideClient(folder, home)
     made.lab = lab
-    return made
+    yield from _lend(made, rights)
+
+
+def _lend(made: Client, rights: dict[str, str]) -> Iterator[Client]:
+    made.timeout_s = PROGRAM_TIMEOUT_S
+    made.env |= rights
+    yield made
+    made.end()
 
 
 @pytest.fixture(scope="module")
@@ -108,14 +127,21 @@ def operator_login(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> str:
     return make_login(lab, tmp_path_factory.mktemp("operator"), "milkweed-operator")
 
 
+@pytest.fixture(scope="session")
+def shared(operator_login: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
+    """The operator of all tests that have none of their own."""
+    made = Shared(tmp_path_factory.mktemp("shared"), operator_login)
+    yield made
+    made.rest()
+
+
 @pytest.fixture
-def operating(namespace: str, operator_login: str, tmp_path: Path) -> Iterator[Operating]:
-    """An operator that acts in this test's namespace."""
-    running = Operating(tmp_path, operator_login, namespace, namespace)
-    try:
-        running.wait_leads()
-        yield running
-        if running.process.poll() is None:
-            running.stop()
-    finally:
-        running.kill()
+def operating(shared: Shared, namespace: str) -> Operating:
+    """An operator that acts in this test's namespace, and in all others."""
+    return shared.act()
+
+
+@pytest.fixture
+def alone(shared: Shared) -> None:
+    """No operator acts but those that the test starts."""
+    shared.rest()

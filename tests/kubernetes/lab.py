@@ -14,24 +14,30 @@ the source now. WORKER has the engine and nothing of milkweed; PYTHON and BUSYBO
 from __future__ import annotations
 
 import datetime as dt
-import itertools
 import json
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from clusters import Done, Nodes, run, wait
+from kubernetes.reads import Reads
+from milkweed.errors import UnreachableError
+from milkweed.kube.resources import PODS
 
 SCRIPTS = Path(__file__).parents[1] / "labs" / "kubernetes"
 COMMAND_TIMEOUT_S = 60
+SCRIPT_TIMEOUT_S = 100
 SETTLE_TIMEOUT_S = 90
-BUSYBOX, PYTHON = "localhost/busybox:1", "localhost/python:3.11"
-WORKER, CLIENT = "localhost/milkweed:test", "localhost/milkweed-client:test"
+OWN = bool(os.environ.get("MILKWEED_KUBERNETES_OWN"))
+"""Whether this is a cluster of a developer, whom nobody asked for faults (see tests/labs/README.md)."""
+_IMAGES = os.environ.get("MILKWEED_KUBERNETES_IMAGES", "localhost")
+BUSYBOX, PYTHON = f"{_IMAGES}/busybox:1", f"{_IMAGES}/python:3.11"
+WORKER, CLIENT = f"{_IMAGES}/milkweed:test", f"{_IMAGES}/milkweed-client:test"
 API_SERVER = "kube-apiserver"
-ALWAYS_THERE = {"configmap/kube-root-ca.crt", "serviceaccount/default"}
-_NUMBERS = itertools.count(1)
 
 
 def why_missing() -> str:
@@ -42,76 +48,40 @@ def why_missing() -> str:
     return missing or "needs tests/labs/kubernetes/with.sh -- python -m pytest tests/kubernetes"
 
 
-class Lab(Nodes):
+class Lab(Nodes, Reads):
     """A real Kubernetes; node `i` counts from 1. What was broken is remembered, for `heal`."""
 
     def __init__(self) -> None:
-        super().__init__(_script)
         self.kubeconfig = os.environ["KUBECONFIG"]
+        Nodes.__init__(self, _script)
+        Reads.__init__(self, self.kubeconfig)
         self.run_folder = Path(self.kubeconfig).parent
         self.log_folder = self.run_folder / "log"
         self.nodes = [f"n{i}" for i in range(1, int(os.environ["MILKWEED_KUBERNETES_LAB"]) + 1)]
         self._frozen: set[str] = set()
         self._stopped: set[str] = set()
         self._booted: dict[int, int] = {}
-        self._kinds = ""
+        self._kubeconfig = ""
 
     # Programs
 
-    def kubectl(self, *argv: str, check: bool = True, text: str = "") -> Done:
+    def kubectl(
+        self, *argv: str, check: bool = True, text: str = "", timeout_s: float = COMMAND_TIMEOUT_S
+    ) -> Done:
         """Run the lab's kubectl, as administrator, with a text as its input."""
-        return _run((str(SCRIPTS / "kubectl"), *argv), check=check, text=text)
-
-    def get(self, *argv: str) -> Any:
-        """What `kubectl get` finds, as data."""
-        return json.loads(self.kubectl("get", *argv, "-o", "json").stdout)
+        command = ("kubectl" if OWN else str(SCRIPTS / "kubectl"), *argv)
+        return run(command, check=check, timeout_s=timeout_s, text=text)
 
     def inside(self, *argv: str, namespace: str = "default") -> list[str]:
         """The command that runs a program as in a pod of that namespace."""
+        skip_where_own("programs run beside a cluster of yours, not in it")
         return [str(SCRIPTS / "place.sh"), "inside", "-n", namespace, *argv]
 
     def outside(self, *argv: str) -> list[str]:
         """The command that runs a program which reaches nothing but the API server."""
-        return [str(SCRIPTS / "place.sh"), "outside", *argv]
+        return list(argv) if OWN else [str(SCRIPTS / "place.sh"), "outside", *argv]
 
-    # Namespaces, and what is in them
-
-    def make_namespace(self) -> str:
-        """A new namespace in which pods can be made."""
-        name = f"t{next(_NUMBERS)}-{os.getpid()}"
-        self.kubectl("create", "namespace", name)
-        wait(lambda: len(self._fixed(name)) == 2, 20, f"namespace {name} has no service account")
-        return name
-
-    def _fixed(self, namespace: str) -> list[str]:
-        names = "configmap/kube-root-ca.crt", "serviceaccount/default"
-        found = self.kubectl("-n", namespace, "get", *names, "-o", "name", "--ignore-not-found")
-        return found.stdout.split()
-
-    def delete_namespace(self, name: str) -> None:
-        """Delete a namespace and all that is in it; pods get no time to end, and nobody waits for them."""
-        force = ("--force", "--grace-period=0", "--wait=false")
-        self.kubectl("-n", name, "delete", "pods", "--all", *force, check=False)
-        self.kubectl("delete", "namespace", name, "--wait=false", "--ignore-not-found")
-
-    def objects(self, namespace: str) -> list[str]:
-        """All objects of a namespace as `kind/name`, but events and what every namespace has."""
-        if not self._kinds:
-            listed = self.kubectl("api-resources", "--namespaced", "--verbs=list", "-o", "name")
-            kinds = [each for each in listed.stdout.split() if not each.startswith("events")]
-            self._kinds = ",".join(kinds)
-        argv = ("get", self._kinds, "-o", "name", "--ignore-not-found")
-        found = self.kubectl("-n", namespace, *argv).stdout.split()
-        return sorted(set(found) - ALWAYS_THERE)
-
-    def wait_empty(self, namespace: str, timeout_s: float = 30) -> None:
-        """Wait until nothing is left in a namespace."""
-        wait(
-            lambda: not self.objects(namespace),
-            timeout_s,
-            f"{namespace} is not empty",
-            lambda: self.objects(namespace),
-        )
+    # Logins
 
     def make_login(self, folder: Path, namespace: str, name: str, *rights: str) -> str:
         """A kubeconfig of a new service account; its rights as for `kubectl create role`, else none."""
@@ -121,13 +91,24 @@ class Lab(Nodes):
             self.kubectl(*spaced, "create", "role", name, *rights)
             bind = (f"--role={name}", f"--serviceaccount={namespace}:{name}")
             self.kubectl(*spaced, "create", "rolebinding", name, *bind)
-        token = self.kubectl(*spaced, "create", "token", name).stdout.strip()
-        data = json.loads(self.kubectl("config", "view", "--raw", "-o", "json").stdout)
-        data["users"] = [{"name": name, "user": {"token": token}}]
-        data["contexts"][0]["context"] |= {"user": name, "namespace": namespace}
-        path = folder / f"{name}.kubeconfig"
+        return self.save_login(folder, namespace, name)
+
+    def save_login(self, folder: Path, namespace: str, account: str) -> str:
+        """A kubeconfig of a service account that is there."""
+        data = self.read_kubeconfig()
+        token = self.make_token(namespace, account)
+        data["users"] = [{"name": account, "user": {"token": token}}]
+        data["contexts"][0]["context"] |= {"user": account, "namespace": namespace}
+        path = folder / f"{account}.kubeconfig"
         path.write_text(json.dumps(data))
         return str(path)
+
+    def read_kubeconfig(self) -> Any:
+        """The administrator's kubeconfig as data."""
+        if not self._kubeconfig:
+            view = ("config", "view", "--raw", "-o", "json")
+            self._kubeconfig = self.kubectl(*view).stdout
+        return json.loads(self._kubeconfig)
 
     # Pods
 
@@ -161,14 +142,9 @@ class Lab(Nodes):
                 **(spec or {}),
             },
         }
-        self.kubectl("-n", namespace, "create", "-f", "-", text=json.dumps(pod))
+        self.api.create(PODS, namespace, pod)
 
-    def phase(self, namespace: str, pod: str) -> str:
-        """A pod's phase; nothing when it is not there."""
-        argv = ("get", "pod", pod, "-o", "jsonpath={.status.phase}", "--ignore-not-found")
-        return self.kubectl("-n", namespace, *argv).stdout
-
-    def wait_phase(self, namespace: str, pod: str, phase: str, timeout_s: float = 60) -> None:
+    def wait_phase(self, namespace: str, pod: str, phase: str, timeout_s: float = 90) -> None:
         """Wait until a pod is in a phase: Running, Succeeded, Failed, or gone with ''."""
         wait(
             lambda: self.phase(namespace, pod) == phase,
@@ -183,7 +159,7 @@ class Lab(Nodes):
 
     def logs(self, namespace: str, pod: str) -> str:
         """What a pod printed."""
-        return self.kubectl("-n", namespace, "logs", pod).stdout
+        return self.api.read(PODS.path(namespace, pod, "log")).decode()
 
     # Faults of nodes
 
@@ -196,9 +172,7 @@ class Lab(Nodes):
 
     def node_states(self) -> dict[str, str]:
         """Whether the nodes are ready: `True`, `False`, or `Unknown` for one that is silent."""
-        path = "{range .items[*]}{.metadata.name} {.status.conditions[?(@.type=='Ready')].status}{'\\n'}"
-        lines = self.kubectl("get", "nodes", "-o", f"jsonpath={path}{{end}}").stdout.splitlines()
-        return dict(line.split() for line in lines)
+        return {each["metadata"]["name"]: _ready(each)[0] for each in self.get("nodes")["items"]}
 
     def wait_node_state(self, i: int, state: str, timeout_s: float = 40) -> None:
         """Wait until a node is ready, or not."""
@@ -255,13 +229,22 @@ class Lab(Nodes):
 
     def _is_whole(self, since_s: float) -> bool:
         """Whether every node is ready, and has said so after it was mended or booted."""
-        leases = self.get("leases", "-n", "kube-node-lease")["items"]
+        try:
+            leases = self.get("leases", "-n", "kube-node-lease")["items"]
+        except UnreachableError:  # it has only just been let go on
+            return False
         renewed = {each["metadata"]["name"]: _seconds(each["spec"]["renewTime"]) for each in leases}
         if any(renewed[name] < since_s for name in self.nodes):
             return False
         said = {each["metadata"]["name"]: _ready(each) for each in self.get("nodes")["items"]}
         late = [i for i, boot_s in self._booted.items() if said[f"n{i}"][1] < boot_s]
         return not late and all(state == "True" for state, _time in said.values())
+
+
+def skip_where_own(reason: str) -> None:
+    """What only the cluster of the lab can do is skipped on one of a developer's own."""
+    if OWN:
+        pytest.skip(reason)
 
 
 def _seconds(text: str) -> float:
@@ -274,12 +257,9 @@ def _ready(node: Any) -> tuple[str, float]:
     return found["status"], _seconds(found["lastHeartbeatTime"])
 
 
-def _run(argv: Sequence[str], *, check: bool, text: str = "") -> Done:
-    return run(argv, check=check, timeout_s=COMMAND_TIMEOUT_S, text=text)
-
-
 def _script(name: str, *args: str, check: bool = True) -> Done:
     """Run a script of the lab in the namespaces of the machine."""
+    skip_where_own("faults are not caused on a cluster of yours")
     pid = os.environ["MILKWEED_KUBERNETES_LAB_PID"]
     there = ("nsenter", "-t", pid, "-m", "-u", "-n", "-w", "--", str(SCRIPTS / name))
-    return _run((*there, *args), check=check)
+    return run((*there, *args), check=check, timeout_s=SCRIPT_TIMEOUT_S)

@@ -7,7 +7,7 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 
-from kubernetes.lab import CLIENT, Lab, wait
+from kubernetes.lab import CLIENT, Lab, skip_where_own, wait
 from kubernetes.operators import Running, ended, free_port, make_login
 from milkweed import pki
 from milkweed.errors import AccessError, MilkweedError
@@ -74,7 +74,7 @@ def provisioning(lab: Lab, folder: Path, namespace: str) -> Iterator[Provisionin
     kubeconfig = make_login(lab, folder, "milkweed-provision")
     running = Provisioning(folder, kubeconfig, policy, namespace)
     with ended([running]):
-        wait(running.is_up, 20, "the endpoint does not answer", running.log.read_text)
+        wait(running.is_up, 60, "the endpoint does not answer", running.log.read_text)
         lab.kubectl(
             "-n", namespace, "create", "configmap", "ca", f"--from-file=ca.pem={running.ca}"
         )
@@ -105,12 +105,12 @@ def run_asking(lab: Lab, namespace: str, code: str, **env: str) -> str:
 
 
 def make_token(lab: Lab, namespace: str, account: str, audience: str = AUDIENCE) -> str:
-    argv = ("create", "token", account, f"--audience={audience}")
-    return lab.kubectl("-n", namespace, *argv).stdout.strip()
+    return lab.make_token(namespace, account, audience)
 
 
 def own_address() -> str:
     """The address of this program as pods see it."""
+    skip_where_own("pods of a cluster of yours do not reach this program")
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.connect(("10.250.0.1", 1))
         return probe.getsockname()[0]

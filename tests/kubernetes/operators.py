@@ -10,17 +10,22 @@ import socket
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from kubernetes.lab import BUSYBOX, Lab, wait
+from milkweed.kube.api import Api, ApiError
+from milkweed.kube.config import load_config
+from milkweed.kube.resources import MESHES, PODS
 from milkweed.operator.conditions import read_condition
-from milkweed.operator.install import Install, make_install
+from milkweed.operator.install import Install, make_clients, make_install
+from milkweed.operator.rights import CLIENT as CLIENT_ACCOUNT
 from milkweed.operator.yaml import render_yaml
 
 HOME = "milkweed-system"
-READY_S = 60.0
+READY_S = 90.0
+FORBIDDEN = 403
 SLEEP = ["sh", "-c", "trap 'exit 0' TERM; sleep 3600 & wait"]
 
 
@@ -40,13 +45,31 @@ def install(lab: Lab) -> None:
 
 def make_login(lab: Lab, folder: Path, account: str, namespace: str = HOME) -> str:
     """A kubeconfig of a ServiceAccount that is there."""
-    token = lab.kubectl("-n", namespace, "create", "token", account).stdout.strip()
-    data = json.loads(lab.kubectl("config", "view", "--raw", "-o", "json").stdout)
-    data["users"] = [{"name": account, "user": {"token": token}}]
-    data["contexts"][0]["context"] |= {"user": account, "namespace": namespace}
-    path = folder / f"{account}.kubeconfig"
-    path.write_text(json.dumps(data))
-    return str(path)
+    return lab.save_login(folder, namespace, account)
+
+
+def make_client_login(lab: Lab, folder: Path, namespace: str) -> str:
+    """A kubeconfig with what the manifests grant to clients in a namespace, and nothing else."""
+    made = make_clients(Install(namespace=namespace, only=(namespace,)))
+    mine = [one for one in made if one["metadata"]["name"] == CLIENT_ACCOUNT]
+    for one in mine:
+        kind = f"{one['kind'].lower()}s"
+        lab.api.create(lab.resource(kind), namespace, one)
+    login = lab.save_login(folder, namespace, CLIENT_ACCOUNT)
+    api = Api(load_config(None, login))
+    wait(lambda: _may_look(api, namespace), 30, f"the role of clients is not seen in {namespace}")
+    api.close()
+    return login
+
+
+def _may_look(api: Api, namespace: str) -> bool:
+    try:
+        api.get(PODS, namespace)
+    except ApiError as error:
+        if error.status != FORBIDDEN:
+            raise
+        return False
+    return True
 
 
 def render_manifests(*argv: str) -> str:
@@ -83,14 +106,14 @@ class Running:
 
 
 class Operating(Running):
-    """One `milkweed operator run`."""
+    """One `milkweed operator run`, for one namespace or, without, for all."""
 
     def __init__(self, folder: Path, kubeconfig: str, namespace: str, identity: str) -> None:
         self.identity = identity
         port = free_port()
         argv = [
             "run",
-            f"--namespace={namespace}",
+            *([f"--namespace={namespace}"] if namespace else []),
             f"--identity={identity}",
             f"--lease-namespace={HOME}",
             f"--kubeconfig={kubeconfig}",
@@ -112,7 +135,7 @@ class Operating(Running):
         words = [line.split() for line in lines if line.startswith(f"milkweed_operator_{name} ")]
         return float(words[0][1]) if words else -1.0
 
-    def wait_leads(self, timeout_s: float = 30) -> None:
+    def wait_leads(self, timeout_s: float = 60) -> None:
         """Wait until it acts."""
         wait(
             lambda: self.measure("leads") == 1,
@@ -120,6 +143,28 @@ class Operating(Running):
             f"{self.identity} does not act",
             self.log.read_text,
         )
+
+
+class Shared:
+    """The operator of tests in which it is not the subject: one for all namespaces, which can be sent to rest."""
+
+    def __init__(self, folder: Path, kubeconfig: str) -> None:
+        self._folder, self._kubeconfig = folder, kubeconfig
+        self._running: Operating | None = None
+
+    def act(self) -> Operating:
+        """The operator, which acts; another one when the last has ended."""
+        if self._running is None or self._running.process.poll() is not None:
+            self._running = Operating(self._folder, self._kubeconfig, "", "shared")
+        self._running.wait_leads()
+        return self._running
+
+    def rest(self) -> None:
+        """End it, for tests with an operator of their own: of two, one acts."""
+        running, self._running = self._running, None
+        if running is not None and running.process.poll() is None:
+            with ended([running]):
+                assert running.stop() == 0, running.log.read_text()
 
 
 class Meshes:
@@ -152,17 +197,15 @@ class Meshes:
 
     def patch(self, name: str, spec: dict[str, Any]) -> None:
         """Change some fields of a mesh."""
-        words = ("patch", "monarchmesh", name, "--type=merge", "-p", json.dumps({"spec": spec}))
-        self.lab.kubectl("-n", self.namespace, *words)
+        self.lab.api.patch(MESHES, self.namespace, name, {"spec": spec})
 
     def patch_status(self, name: str, status: dict[str, Any]) -> None:
         """Write what an operator would write."""
-        words = ("patch", "monarchmesh", name, "--subresource=status", "--type=merge")
-        self.lab.kubectl("-n", self.namespace, *words, "-p", json.dumps({"status": status}))
+        self.lab.api.patch(MESHES, self.namespace, name, {"status": status}, sub="status")
 
     def get(self, name: str = "trainers") -> dict[str, Any]:
         """A mesh as it is."""
-        return self.lab.get("monarchmesh", "-n", self.namespace, name)
+        return self.lab.api.get(MESHES, self.namespace, name)
 
     def find(self, kind: str, name: str = "trainers") -> dict[str, Any]:
         """Another object as it is."""
@@ -170,7 +213,7 @@ class Meshes:
 
     def pods(self) -> dict[str, dict[str, Any]]:
         """All pods by name."""
-        found = self.lab.get("pods", "-n", self.namespace)["items"]
+        found = self.lab.api.get(PODS, self.namespace)["items"]
         return {pod["metadata"]["name"]: pod for pod in found}
 
     def uids(self) -> dict[str, str]:
@@ -183,7 +226,8 @@ class Meshes:
 
     def is_ready(self, name: str = "trainers") -> bool:
         """Whether a mesh says so of what was asked for last."""
-        mesh, told = self.get(name), self.condition(name)
+        mesh = self.get(name)
+        told = read_condition(mesh) or {}
         current = told.get("observedGeneration") == mesh["metadata"]["generation"]
         return current and told.get("status") == "True"
 
@@ -221,7 +265,7 @@ class Meshes:
 
 
 @contextlib.contextmanager
-def ended(programs: list[Running]) -> Iterator[None]:
+def ended(programs: Sequence[Running]) -> Iterator[None]:
     """End all that run at the end."""
     try:
         yield

@@ -119,7 +119,8 @@ def test_pods_that_do_not_serve(client: Client, lab: Lab, namespace: str) -> Non
         lab.run_pod(namespace, name, "sleep", "1000")
         labels = ("app=workers", f"rank={rank}", "--overwrite")
         lab.kubectl("-n", namespace, "label", "pod", name, *labels)
-    out = client.run(short.format(namespace=namespace), code_expected=1)
+    longer = CONNECT.replace("timeout=60", "timeout=10")
+    out = client.run(longer.format(namespace=namespace), code_expected=1)
     assert "nobody listens at port 26600" in out
 
 
@@ -131,7 +132,7 @@ def test_an_attached_pod_that_comes_back_elsewhere(
     code = CONNECT.format(namespace=namespace).replace("    job.kill()\n", "")
     client.run(code)
     lab.kubectl("-n", namespace, "delete", "pod", "a", "--now")
-    wait(lambda: lab.phase(namespace, "a") == "", 30, "a is still there")
+    wait(lambda: lab.phase(namespace, "a") == "", 60, "a is still there")
     make_workers(lab, namespace, "c", "a")
     lab.kubectl("-n", namespace, "delete", "pod", "c", "--now")
     lab.kubectl("-n", namespace, "label", "--overwrite", "pod", "a", "rank=1")

@@ -31,7 +31,7 @@ def test_the_client_runs_in_the_cluster(
     out = outside_client.run(
         code
         + """
-    status = job.wait(80)
+    status = job.wait(130)
     print(status.describe())
     print([line.text for line in job.logs("client")])
 """
@@ -40,7 +40,7 @@ def test_the_client_runs_in_the_cluster(
     assert "inside ['w-0', 'w-1'] ['one', 'two three']" in out
     wait(
         lambda: not lab.get("pods", "-n", namespace, "-l", "milkweed.dev/mesh")["items"],
-        60,
+        90,
         "hosts",
     )
     outside_client.run("""
@@ -52,7 +52,7 @@ def test_the_client_runs_in_the_cluster(
             backend.cancel(backend.find(entry.apply_id))
             registry.remove_entry(entry.apply_id)
     """)
-    assert lab.objects(namespace) == []
+    lab.wait_empty(namespace)
 
 
 def test_what_a_client_in_a_pod_cannot_have(client: Client, lab: Lab, namespace: str) -> None:

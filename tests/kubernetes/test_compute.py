@@ -76,7 +76,7 @@ def test_the_example_of_the_document(
     assert out.count("Training step on cpu with batch_size=32") == 2
     assert "{'rank': 0}" in out
     assert "{'rank': 1}" in out
-    assert lab.objects(namespace) == []
+    lab.wait_empty(namespace)
 
 
 def declare(namespace: str, steps: str, *rest: str) -> str:
@@ -137,7 +137,7 @@ def test_a_step_that_fails_is_told_with_its_output(
     out = client.run("DIRS = []\n" + declare(namespace, ".set_env_vars({'COLOUR': 'green'})", SHOW))
     assert "colour ['green', 'green']" in out
     client.run("job_load().kill()")
-    assert lab.objects(namespace) == []
+    lab.wait_empty(namespace)
 
 
 def test_folders_are_sent_and_imported_from(
@@ -188,7 +188,7 @@ def test_what_a_compute_says_is_what_pods_are(
     assert "colour ['green']" in out
     for words in ('"team": "a"', '"note": "n"', '"memory": "512Mi"', '"sizeLimit": "64Mi"'):
         assert words in out
-    assert lab.objects(namespace) == []
+    lab.wait_empty(namespace)
 
 
 def lab_kubectl() -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -17,15 +18,19 @@ class TestKubernetes(BackendContract):
     """Real pods on real nodes."""
 
     namespace = ""
+    rights: Mapping[str, str] = {}
 
     @pytest.fixture
-    def backend(self, folder: Path, namespace: str, operating: Operating) -> KubernetesBackend:
-        """The backend, in an empty working folder, and a namespace of its own."""
-        self.namespace = namespace
+    def backend(
+        self, folder: Path, namespace: str, operating: Operating, rights: dict[str, str]
+    ) -> KubernetesBackend:
+        """The backend, in an empty working folder, and a namespace of its own, with clients' rights."""
+        self.namespace, self.rights = namespace, rights
         return KubernetesBackend()
 
     def make_spec(self) -> JobSpec:
         """What the tests ask for."""
-        options = {"image": WORKER, "namespace": self.namespace}
+        login = self.rights["KUBECONFIG"]
+        options = {"image": WORKER, "namespace": self.namespace, "kubeconfig": login}
         meshes = make_meshes({"a": 1, "b": 1})
         return JobSpec(name="contract", backend="kubernetes", meshes=meshes, options=options)

@@ -49,7 +49,7 @@ def test_pods_from_an_image(client: Client, lab: Lab, namespace: str, operating:
     """)
     assert "pids 4 1" in out
     assert "pods ['trainers-0', 'trainers-1']" in out
-    assert lab.objects(namespace) == before
+    lab.wait_objects(namespace, before)
 
 
 def test_a_laptop_that_reaches_nothing_but_the_api_server(
@@ -71,7 +71,7 @@ def test_a_laptop_that_reaches_nothing_but_the_api_server(
     assert "pids 4" in out
     assert out.count("hello") == 4
     assert "pods ['w-0', 'w-1']" in out
-    assert lab.objects(namespace) == []
+    lab.wait_empty(namespace)
 
 
 def test_pods_from_a_spec_and_from_a_template(
@@ -104,7 +104,7 @@ def test_pods_from_a_spec_and_from_a_template(
     assert meshes.pods()["b-0"]["metadata"]["labels"]["tier"] == "x"
     assert len(meshes.pods()["a-0"]["spec"]["containers"]) == 2
     client.run("job_load().kill()")
-    assert lab.objects(namespace) == []
+    lab.wait_empty(namespace)
 
 
 def test_an_existing_mesh_is_patched(
@@ -138,7 +138,7 @@ def test_a_second_program_and_other_sizes(
     assert "pods ['w-0']" in out
     assert meshes.uids()["w-0"] == before["w-0"]
     client.run("job_load().kill()")
-    assert lab.objects(namespace) == []
+    lab.wait_empty(namespace)
 
 
 def milkweed(client: Client, *argv: str, code: int = 0) -> str:
@@ -191,7 +191,7 @@ kubernetes:
         pod["spec"]["containers"][0]["resources"]["requests"]["cpu"] for pod in pods.values()
     } == {"1"}
     milkweed(client, "kill")
-    assert lab.objects(namespace) == []
+    lab.wait_empty(namespace)
 
 
 def test_all_local_files_are_gone(
@@ -203,7 +203,7 @@ def test_all_local_files_are_gone(
     lost = Client(folder, folder / "another-home")
     assert apply_id[:8] in milkweed(lost, "ls", "--on", "kubernetes")
     milkweed(lost, "kill", "--on", "kubernetes", apply_id)
-    assert lab.objects(namespace) == []
+    lab.wait_empty(namespace)
 
 
 def test_nothing_secret_is_seen(
@@ -272,4 +272,4 @@ def test_ranks_of_a_torchrun_program(
     """)
     for rank, pod in enumerate(("w-0", "w-0", "w-1", "w-1")):
         assert f"rank {rank} of 4 on {pod}, master" in out
-    assert lab.objects(namespace) == []
+    lab.wait_empty(namespace)

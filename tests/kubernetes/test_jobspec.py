@@ -76,24 +76,33 @@ def test_a_batch_script_runs_once(place: Place) -> None:
         - {type: node, count: 2, with: [{type: slot, count: 1, label: s, with: [{type: core, count: 1}]}]}
         task:
           slot: s
-          scripts: [{name: job.sh, content: "echo $JOBSPEC_NODE of $JOBSPEC_NODES; sleep 3; exit 4\\n"}]
+          scripts: [{name: job.sh, content: "echo $JOBSPEC_NODE of $JOBSPEC_NODES; WAIT; exit 4\\n"}]
           transform:
           - {step: write, filename: job.sh}
           - {step: batch, filename: job.sh}
     """
-    run = place.run(parse_jobspec(textwrap.dedent(text)), waits=False)
+    text = textwrap.dedent(text)
+    until = text.replace("WAIT", "until [ -e /tmp/go ]; do sleep 0.1; done")
+    run = place.run(parse_jobspec(until), waits=False)
     step = run.plan.actions[-1].id
-    wait(lambda: len(running_nodes(place)) == 2, 60, "two nodes", lambda: states(run))
+    wait(lambda: len(running_pods(place)) == 2, 60, "two nodes", lambda: states(run))
+    for pod in running_pods(place).values():
+        go = ("touch", "/tmp/go")  # noqa: S108  in the pod
+        place.lab.in_pod(place.namespace, pod, *go, check=False)  # one goes with the other
     assert place.make().wait(run, LIMIT_S) == 4
     assert place.lines(run) == [(step, "0 of 2")]
-    again = place.run(parse_jobspec(textwrap.dedent(text).replace("exit 4", "exit 0")))
+    again = place.run(parse_jobspec(text.replace("WAIT; exit 4", "exit 0")))
     assert again.progress().exit_code() == 0
 
 
-def running_nodes(place: Place) -> set[str]:
-    """The nodes on which pods run."""
+def running_pods(place: Place) -> dict[str, str]:
+    """The nodes on which pods run, and their pods."""
     pods = place.lab.get("pods", "-n", place.namespace)["items"]
-    return {pod["spec"]["nodeName"] for pod in pods if pod["status"]["phase"] == "Running"}
+    return {
+        pod["spec"]["nodeName"]: pod["metadata"]["name"]
+        for pod in pods
+        if pod["status"]["phase"] == "Running"
+    }
 
 
 def test_nobody_waits(place: Place) -> None:

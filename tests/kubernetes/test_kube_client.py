@@ -165,7 +165,7 @@ def test_rights_are_for_a_namespace(lab: Lab, namespace: str, tmp_path: Path) ->
     """A role opens one namespace and no other."""
     path = lab.make_login(tmp_path, namespace, "reader", "--verb=list", "--resource=pods")
     api = Api(load_config(None, path))
-    wait(lambda: _allowed(api, namespace), 10, "the role is not seen")
+    wait(lambda: _allowed(api, namespace), 60, "the role is not seen")
     assert not _allowed(api, "default")
     api.close()
 
@@ -206,7 +206,7 @@ def test_a_stale_login_is_renewed(lab: Lab, namespace: str, tmp_path: Path) -> N
     data["users"][0]["user"] = {"exec": {"command": "./log-in"}}
     path.write_text(json.dumps(data))
     api = Api(load_config(None, str(path)))
-    wait(lambda: _allowed(api, namespace), 10, "the role is not seen")
+    wait(lambda: _allowed(api, namespace), 60, "the role is not seen")
     assert (tmp_path / "tokens").read_text() == ""
     api.close()
 

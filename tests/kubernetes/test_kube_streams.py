@@ -48,7 +48,7 @@ def api() -> Iterator[Api]:
 def echo(lab: Lab, namespace: str) -> str:
     """A pod that sends back what it gets at port 7000."""
     lab.run_pod(namespace, "echo", "python3", "-c", ECHO)
-    wait(lambda: "listening" in lab.logs(namespace, "echo"), 20, "it does not listen")
+    wait(lambda: "listening" in lab.logs(namespace, "echo"), 60, "it does not listen")
     return "echo"
 
 
@@ -65,7 +65,7 @@ def names(looking: Watch) -> list[str]:
     return sorted(name for name in looking.objects() if not name.startswith("kube-root"))
 
 
-def wait_names(looking: Watch, *wanted: str, timeout_s: float = 20) -> None:
+def wait_names(looking: Watch, *wanted: str, timeout_s: float = 60) -> None:
     """Wait until exactly these objects are in the picture."""
 
     def seen() -> bool:
@@ -84,7 +84,7 @@ def wait_names(looking: Watch, *wanted: str, timeout_s: float = 20) -> None:
 def test_a_watch_sees_every_change(api: Api, namespace: str) -> None:
     """Objects come and go in the picture within a moment."""
     with Watch(api, CONFIG_MAPS, namespace, labels="of=test") as looking:
-        assert looking.wait_listed(10)
+        assert looking.wait_listed(60)
         assert names(looking) == []
         for name in "abc":
             api.create(CONFIG_MAPS, namespace, config_map(name))
@@ -93,7 +93,7 @@ def test_a_watch_sees_every_change(api: Api, namespace: str) -> None:
         wait_names(looking, "a", "c")
         seen = looking.changes
         api.patch(CONFIG_MAPS, namespace, "a", {"data": {"x": "1"}})
-        assert looking.wait_change(10, since=seen)
+        assert looking.wait_change(60, since=seen)
         assert looking.objects()["a"]["data"] == {"x": "1"}
 
 
@@ -103,20 +103,20 @@ def test_a_watch_outlives_the_api_server(lab: Lab, api: Api, namespace: str) -> 
     with Watch(api, CONFIG_MAPS, namespace, labels="of=test") as looking:
         wait_names(looking, "before")
         lab.stop_api()
-        wait(lambda: _is_unknown(looking), 10, "the picture is still taken for true")
+        wait(lambda: _is_unknown(looking), 60, "the picture is still taken for true")
         with pytest.raises(UnreachableError):
             api.get(CONFIG_MAPS, namespace)
         lab.start_api()
         lab.kubectl("-n", namespace, "delete", "configmap", "before")
         api.create(CONFIG_MAPS, namespace, config_map("after"))
-        wait_names(looking, "after", timeout_s=30)
+        wait_names(looking, "after")
 
 
 def test_a_watch_without_rights_tells_it(lab: Lab, namespace: str, tmp_path: Path) -> None:
     """Who may not look sees no empty picture, but why."""
     api = Api(load_config(None, lab.make_login(tmp_path, namespace, "nobody")))
     with Watch(api, PODS, namespace) as looking:
-        assert looking.wait_listed(10)
+        assert looking.wait_listed(60)
         with pytest.raises(ApiError, match="forbids"):
             looking.objects()
     api.close()
@@ -133,7 +133,7 @@ def _is_unknown(looking: Watch) -> bool:
 def test_a_forgotten_place_is_found_again(api: Api, namespace: str) -> None:
     """A watch that goes on from a place that the API server does not know any more lists again."""
     with Watch(api, CONFIG_MAPS, namespace, labels="of=test") as looking:
-        assert looking.wait_listed(10)
+        assert looking.wait_listed(60)
         with looking.changed:
             looking._version = "1"
             looking._stream.end() if looking._stream else None
@@ -167,8 +167,15 @@ def test_a_frozen_api_server_is_unreachable(
         with pytest.raises(UnreachableError, match="timed out"):
             each.get(NODES)
     lab.thaw_api()
-    assert api.get(NODES)["items"]
+    wait(lambda: _answers(api), 60, "it does not answer again")
     kept.close()
+
+
+def _answers(api: Api) -> bool:
+    try:
+        return bool(api.get(NODES)["items"])
+    except UnreachableError:
+        return False
 
 
 # Ports of pods
@@ -207,7 +214,7 @@ def test_several_connections_do_not_mix(api: Api, namespace: str, echo: str) -> 
         for number, peer in enumerate(peers):
             peer.sendall(f"number {number}".encode())
         for number, peer in enumerate(peers):
-            peer.settimeout(20)
+            peer.settimeout(60)
             assert peer.recv(100) == f"number {number}".encode()
             peer.close()
         assert tunnel.error == ""
@@ -217,7 +224,7 @@ def test_a_port_without_a_listener_is_explained(api: Api, namespace: str, echo: 
     """Who dials a port at which nobody listens sees the end, and the reason is known."""
     reasons: list[str] = []
     with dial(api, namespace, echo, 7001, heard=reasons.append) as peer:
-        peer.settimeout(20)
+        peer.settimeout(60)
         assert peer.recv(1) == b""
     assert "refused" in reasons[0]
 
@@ -239,15 +246,15 @@ def test_a_pod_that_ends_closes_its_connections(
     with dial(api, namespace, echo, 7000) as peer:
         assert exchange(peer, b"hello") == b"hello"
         lab.kubectl("-n", namespace, "delete", "pod", echo, "--wait=false")
-        peer.settimeout(30)
+        peer.settimeout(60)
         assert peer.recv(1) == b""
 
 
 def test_pings_are_answered(api: Api, namespace: str, echo: str) -> None:
     """A quiet connection stays open much longer than its patience, since the cluster answers pings."""
-    brief = Patience(ping_s=0.2, answer_s=1.0)
+    brief = Patience(ping_s=0.2, answer_s=5.0)
     with dial(api, namespace, echo, 7000, patience=brief) as peer:
-        time.sleep(3)
+        time.sleep(7)
         assert exchange(peer, b"still here") == b"still here"
 
 
@@ -259,7 +266,7 @@ def test_a_laptop_reaches_a_pod(lab: Lab, namespace: str, echo: str) -> None:
         from milkweed.kube.forward import dial
         with dial(Api(load_config()), {namespace!r}, {echo!r}, 7000) as peer:
             peer.sendall(b"hello from afar")
-            peer.settimeout(20)
+            peer.settimeout(60)
             print(peer.recv(100).decode())
     """
     command = lab.outside(sys.executable, "-c", code)

@@ -28,7 +28,7 @@ mesh, secrets = json.loads(os.environ["MESH"]), json.loads(os.environ["SECRETS"]
 here = mesh["metadata"]["namespace"]
 
 def wait(true):
-    for _ in range(200):
+    for _ in range(400):
         found = look_up_mesh(place, here, "trainers")
         if true(found):
             return found

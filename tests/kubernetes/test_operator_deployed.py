@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from kubernetes.lab import CLIENT, Lab, wait
-from kubernetes.operators import HOME, Meshes, render_manifests
+from kubernetes.operators import HOME, Meshes, Shared, render_manifests
 from milkweed import pki
 from milkweed.operator.provision import AUDIENCE
 
+pytestmark = pytest.mark.timeout(400)  # two rollouts may take their time, one after the other
 ENDPOINT = f"milkweed-provision.{HOME}.svc"
 POLICY = """
 rules:
@@ -39,19 +40,20 @@ else:
 
 
 @pytest.fixture(scope="module")
-def deployed(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def deployed(lab: Lab, shared: Shared, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Everything that the command prints, a policy and a certificate; the certificate's authority."""
+    shared.rest()
     folder = tmp_path_factory.mktemp("endpoint")
     lab.kubectl("apply", "-f", "-", text=render_manifests(f"--image={CLIENT}", "--provision"))
     ca = make_secrets(lab, folder)
     here = ("-n", HOME)
     for name in ("milkweed-operator", "milkweed-provision"):
-        rollout = ("rollout", "status", f"deployment/{name}", "--timeout=50s")
-        done = lab.kubectl(*here, *rollout, check=False)
+        rollout = ("rollout", "status", f"deployment/{name}", "--timeout=110s")
+        done = lab.kubectl(*here, *rollout, check=False, timeout_s=120)
         assert done.returncode == 0, lab.kubectl(*here, "get", "events").stdout
     yield ca
     lab.kubectl(*here, "delete", "deployments", "--all")
-    wait(lambda: not lab.get("pods", *here)["items"], 40, "the operator's pods do not end")
+    wait(lambda: not lab.get("pods", *here)["items"], 90, "the operator's pods do not end")
 
 
 def make_secrets(lab: Lab, folder: Path) -> Path:
@@ -136,7 +138,8 @@ def test_a_rollout_of_the_operator(lab: Lab, meshes: Meshes) -> None:
     meshes.apply(meshes.make())
     meshes.wait_ready()
     before = meshes.uids()
-    lab.kubectl(*here, "status", "deployment/milkweed-operator", "--timeout=50s")
+    status = ("status", "deployment/milkweed-operator", "--timeout=110s")
+    lab.kubectl(*here, *status, timeout_s=120)
     meshes.patch("trainers", {"replicas": 3})
     meshes.wait_ready()
     assert meshes.uids().items() >= before.items()

@@ -19,7 +19,7 @@ from milkweed.operator.install import Install, make_install
 
 
 @pytest.fixture
-def deployed(lab: Lab, meshes: Meshes) -> Iterator[str]:
+def deployed(lab: Lab, meshes: Meshes, alone: None) -> Iterator[str]:
     """The operator's own pods, in a namespace that they serve and nothing else; its name."""
     home = meshes.namespace
     argv = (f"--namespace={home}", f"--image={CLIENT}", f"--only={home}")
@@ -29,18 +29,19 @@ def deployed(lab: Lab, meshes: Meshes) -> Iterator[str]:
     lab.kubectl("-n", home, "delete", "deployment", "milkweed-operator")
 
 
+@pytest.mark.timeout(300)
 def test_the_manifests_run(lab: Lab, meshes: Meshes, deployed: str) -> None:
     """Two pods without root that are ready, of which one acts; when it goes, the other one does."""
     here = ("-n", deployed)
-    rollout = ("rollout", "status", "deployment/milkweed-operator", "--timeout=50s")
-    done = lab.kubectl(*here, *rollout, check=False)
+    rollout = ("rollout", "status", "deployment/milkweed-operator", "--timeout=110s")
+    done = lab.kubectl(*here, *rollout, check=False, timeout_s=120)
     assert done.returncode == 0, lab.kubectl(*here, "get", "events").stdout
     meshes.apply(meshes.make(replicas=1))
     meshes.wait_ready()
     holder = holder_of(lab, deployed)
     assert holder in operators(lab, deployed)
     lab.kubectl(*here, "delete", "pod", holder)
-    wait(lambda: holder_of(lab, deployed) not in {"", holder}, 30, "nobody takes over")
+    wait(lambda: holder_of(lab, deployed) not in {"", holder}, 60, "nobody takes over")
     meshes.patch("trainers", {"replicas": 2})
     meshes.wait_ready()
 
@@ -96,7 +97,7 @@ def test_a_pod_without_rights_gets_its_mesh(
     assert delete_mesh(place, meshes.namespace, "trainers")
     wait(
         lambda: look_up_mesh(place, meshes.namespace, "trainers") is None,
-        20,
+        60,
         "the mesh does not go",
     )
 

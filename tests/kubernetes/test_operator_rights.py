@@ -150,15 +150,18 @@ def test_rights_in_one_namespace_are_none_in_another(lab: Lab, granted: str) -> 
 
 
 def test_what_a_client_is_granted(lab: Lab, meshes: Meshes, granted: str, tmp_path: Path) -> None:
-    """Meshes, a look at their hosts, and the Secrets of its jobs, in its own namespace."""
+    """Meshes, a look at their hosts, and the Secrets of its jobs by name, in its own namespace."""
     login = make_login(lab, tmp_path, "milkweed-client", granted)
     mine = (f"--kubeconfig={login}", "-n", granted)
     lab.kubectl(*mine, "create", "-f", "-", text=json.dumps(meshes.make(replicas=1)))
     asked = [
         ("get", "monarchmeshes"),
-        ("scale", "monarchmesh", "trainers", "--replicas=2"),
-        ("get", "pods,services,statefulsets,events"),
+        ("patch", "monarchmesh", "trainers", "--type=merge", "-p", '{"spec": {"replicas": 2}}'),
+        ("get", "pods"),
+        ("get", "jobs"),
+        ("get", "events"),
         ("create", "secret", "generic", "keys", "--from-literal=a=b"),
+        ("get", "secret", "keys"),
         ("delete", "secret", "keys"),
         ("delete", "monarchmesh", "trainers"),
     ]
@@ -166,12 +169,16 @@ def test_what_a_client_is_granted(lab: Lab, meshes: Meshes, granted: str, tmp_pa
 
 
 def test_what_a_client_is_not_granted_is_refused(lab: Lab, granted: str, tmp_path: Path) -> None:
-    """Pods are made by the operator alone, and nothing is done in other namespaces."""
+    """Pods are made by the operator alone, Secrets are not listed, and nothing is done in other namespaces."""
     lab.run_pod(granted, "x", *SLEEP, image=BUSYBOX)
     login = make_login(lab, tmp_path, "milkweed-client", granted)
     asked: Asked = [
         ("delete", "pod", "x"),
         ("exec", "x", "--", "sh"),
+        ("get", "secrets"),
+        ("get", "statefulsets"),
+        ("get", "services"),
+        ("scale", "statefulset", "x", "--replicas=2"),
         ("delete", "statefulset", "x"),
         ("create", "configmap", "x"),
         ("create", "token", "default"),

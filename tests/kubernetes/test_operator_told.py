@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from kubernetes.lab import Lab
-from kubernetes.operators import Meshes, Operating, ended, install, make_login
+from kubernetes.operators import Meshes, Operating, ended, install
 from milkweed.operator.definition import make_definition
 from milkweed.operator.install import Install, make_install
 from milkweed.operator.objects import make_service, make_stateful_set
@@ -20,10 +20,17 @@ from milkweed.operator.yaml import render_yaml
 
 
 @pytest.fixture
-def operator(lab: Lab, meshes: Meshes, tmp_path: Path) -> Iterator[Operating]:
+def operator(operating: Operating) -> Operating:
     """One operator that acts."""
-    kubeconfig = make_login(lab, tmp_path, "milkweed-operator")
-    running = Operating(tmp_path, kubeconfig, meshes.namespace, "teller")
+    return operating
+
+
+@pytest.fixture
+def own_operator(
+    meshes: Meshes, operator_login: str, alone: None, tmp_path: Path
+) -> Iterator[Operating]:
+    """The same, of which a test may do as it likes."""
+    running = Operating(tmp_path, operator_login, meshes.namespace, "teller")
     with ended([running]):
         running.wait_leads()
         yield running
@@ -176,9 +183,13 @@ STATUS = {
 }
 
 
-def test_meshes_of_the_first_operators_stay(lab: Lab, meshes: Meshes, operator: Operating) -> None:
+def test_meshes_of_the_first_operators_stay(
+    lab: Lab, meshes: Meshes, own_operator: Operating
+) -> None:
     """They are read as they were written, can be changed, and get their hosts; bare pods' specs too."""
-    operator.process.send_signal(signal.SIGSTOP)  # it would take them while the definition changes
+    own_operator.process.send_signal(
+        signal.SIGSTOP
+    )  # it would take them while the definition changes
     lab.kubectl("replace", "-f", "-", text=json.dumps(make_first_definition()))
     whole, bare = meshes.make(replicas=1), meshes.make("bare", replicas=1)
     bare["spec"]["podTemplate"] = bare["spec"]["podTemplate"]["spec"]
@@ -188,7 +199,7 @@ def test_meshes_of_the_first_operators_stay(lab: Lab, meshes: Meshes, operator: 
     before = [meshes.get(name) for name in ("trainers", "bare")]
     install(lab)
     assert [meshes.get(name) for name in ("trainers", "bare")] == before
-    operator.process.send_signal(signal.SIGCONT)
+    own_operator.process.send_signal(signal.SIGCONT)
     for name in ("trainers", "bare"):
         lab.kubectl("-n", meshes.namespace, "label", "monarchmesh", name, "touched=yes")
         assert meshes.wait_ready(name)["spec"]["podTemplate"] in (

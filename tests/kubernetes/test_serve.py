@@ -36,7 +36,7 @@ print("pod", os.environ["HOSTNAME"])
 """
 
 
-@pytest.mark.parametrize("version", ["0.7.0", "nightly"])
+@pytest.mark.parametrize("version", ["0.7.0", pytest.param("nightly", marks=pytest.mark.slow)])
 def test_an_appdef_on_pods(
     client: Client, lab: Lab, namespace: str, operating: Operating, version: str
 ) -> None:
@@ -53,4 +53,4 @@ def test_an_appdef_on_pods(
         assert out.count(f"rank {rank} of 4 fast sent along") == 2
     for rank in range(2):
         assert len(re.findall(rf"pod trainer\w+-{rank}", out)) == 4
-    assert lab.objects(namespace) == before
+    lab.wait_objects(namespace, before)

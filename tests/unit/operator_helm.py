@@ -4,14 +4,31 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from milkweed.kube.login import parse_yaml
+from programs import LABS
 
 TAG = re.compile(r"\{\{(-?)\s*(.*?)\s*(-?)\}\}", re.DOTALL)
+
+
+def find_helm() -> str:
+    """Helm itself, of this machine or of the labs; nothing where there is none."""
+    return shutil.which("helm") or shutil.which("helm", path=LABS / "kubernetes" / "bin") or ""
+
+
+def render_with_helm(chart: Path, namespace: str, *chosen: str) -> str:
+    """What `helm template` prints of a chart, with some values chosen."""
+    argv = [find_helm(), "template", "x", str(chart), "-n", namespace]
+    argv += [word for each in chosen for word in ("--set", each)]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 @dataclass

@@ -350,7 +350,7 @@ def test_pods_of_others_are_left_in_peace(space: Space) -> None:
     """Nothing is deleted, and nothing asked that such a user may not."""
     handle = submit(FOUND)
     space.add_pod("x-0", "", labels={"app": "x", "rank": "0"})
-    space.forbidden |= {("list", MESHES.plural), ("list", SECRETS.plural)}
+    space.forbidden |= {("list", MESHES.plural), ("get", SECRETS.plural)}
     KubernetesBackend().glance(handle)
     assert len(cluster._watches) == 1
     KubernetesBackend().cancel(handle)

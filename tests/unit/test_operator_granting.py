@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from milkweed.backends.kubernetes.making import PROBE
+from milkweed.backends.kubernetes.making import make_probe
 from milkweed.backends.kubernetes.pod_template import inject_worker
 from milkweed.backends.kubernetes.start import (
     JOB_LABEL,
@@ -190,7 +190,7 @@ def test_what_jobs_ask_for_is_within_a_plain_rule(
         mounts=[{"name": "milkweed", "mountPath": MOUNT, "readOnly": True}],
         volumes=[make_volume(apply_id, {"part": "0.0", "certificates": [{}]}, 0)],
         ports=[{"name": "monarch", "containerPort": place.port}],
-        probe=PROBE,
+        probe=make_probe(apply_id),
     ).template
     assert post(provisioner, mesh).document.get("violations", []) == []
     assert secret_name(apply_id) == HOSTS

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -29,7 +27,7 @@ from milkweed.operator.yaml import render_yaml
 from milkweed.testing import FakeClock
 from unit.operator_cluster import Cluster
 from unit.operator_farewell import mark_as_job, say_farewell
-from unit.operator_helm import Chart
+from unit.operator_helm import Chart, find_helm, render_with_helm
 from unit.operator_runs import make_mesh, make_operator, run
 from unit.test_operator_objects import check_golden
 
@@ -324,13 +322,19 @@ def test_the_chart_is_of_this_version() -> None:
     assert Chart(CHART).values()["image"] == IMAGE
 
 
-@pytest.mark.skipif(shutil.which("helm") is None, reason="there is no Helm here")
-def test_helm_renders_the_same() -> None:
-    """Helm itself, where it is."""
-    argv = ["helm", "template", "x", str(CHART), "-n", "ops", "--set", "namespaces={a,b}"]
-    shown = subprocess.run(argv, capture_output=True, text=True, check=True).stdout
+HELM = find_helm()
+
+
+@pytest.mark.skipif(not HELM, reason="there is no Helm here (tests/labs/prepare.sh kubernetes)")
+@pytest.mark.parametrize("only", [[], ["a", "b"]])
+@pytest.mark.parametrize("provision", [True, False])
+def test_helm_renders_the_same(only: list[str], provision: bool) -> None:
+    """Helm itself, where it is, and what stands for it elsewhere."""
+    chosen = [f"namespaces={{{','.join(only)}}}"] if only else []
+    chosen.append(f"provision.enabled={str(provision).lower()}")
+    shown = render_with_helm(CHART, "ops", *chosen)
     documents = [parse_yaml(part) for part in shown.split("\n---\n") if part.strip("-\n")]
-    assert by_place([one for one in documents if one]) == installed(only=["a", "b"])
+    assert by_place([one for one in documents if one]) == installed(only=only, provision=provision)
 
 
 # YAML

@@ -76,35 +76,10 @@ rules:
   - patch
   - delete
 - apiGroups:
-  - monarch.pytorch.org
-  resources:
-  - monarchmeshes/scale
-  verbs:
-  - get
-  - update
-  - patch
-- apiGroups:
-  - apps
-  resources:
-  - statefulsets
-  verbs:
-  - get
-  - list
-  - watch
-- apiGroups:
-  - ""
-  resources:
-  - services
-  verbs:
-  - get
-  - list
-  - watch
-- apiGroups:
   - ""
   resources:
   - pods
   verbs:
-  - get
   - list
   - watch
 - apiGroups:
@@ -125,9 +100,7 @@ rules:
   resources:
   - events
   verbs:
-  - get
   - list
-  - watch
 - apiGroups:
   - batch
   resources:
@@ -144,7 +117,6 @@ rules:
   - secrets
   verbs:
   - get
-  - list
   - create
   - patch
   - delete

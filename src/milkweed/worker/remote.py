@@ -118,7 +118,7 @@ def ensure_run_folder(apply_id: str, share: str) -> Path:
     seen = parent.lstat()
     if not stat.S_ISDIR(seen.st_mode) or seen.st_uid != os.getuid() or seen.st_mode & 0o077:
         raise SystemExit(f"{parent} is not a folder that only this user can enter")
-    run = parent / f"{apply_id.replace('-', '')[:16]}.{share}"
+    run = parent / f"{wire.run_prefix(apply_id)}.{share}"
     deadline_s = time.monotonic() + CLAIM_S
     while run.exists() and _is_locked(run):
         if time.monotonic() > deadline_s:

@@ -37,6 +37,11 @@ LAUNCHER = (
 )
 
 
+def run_prefix(apply_id: str) -> str:
+    """How the names of a job's run folders begin on machines that it has to itself."""
+    return apply_id.replace("-", "")[:16]
+
+
 def part_file(part: str) -> str:
     """The file in a job's folder that tells the hosts of one part what they are."""
     return f"part-{part}.json"

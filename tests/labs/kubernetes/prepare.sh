@@ -1,6 +1,6 @@
 #!/bin/bash
 # Gets what up.sh needs, once: the Kubernetes and etcd programs (built from the Go module registry, see build/go.mod; skipped where
-# they are in $BIN already, or in KUBEBUILDER_ASSETS) and, as root on Debian, containerd, runc and CNI plugins (unpacked, not installed) and the images.
+# they are in $BIN already, or in KUBEBUILDER_ASSETS), Helm (likewise, from build/helm/go.mod; tests go without it) and, as root on Debian, containerd, runc and CNI plugins (unpacked, not installed) and the images.
 set -euo pipefail
 LAB_NAME=kubernetes
 . "$(dirname "$(readlink -f "$0")")/env.sh"
@@ -24,11 +24,19 @@ build() { # build PROGRAM
     -ldflags "-s -w -X $version.gitVersion=$v -X $version.gitMajor=1 -X $version.gitMinor=$(cut -d. -f2 <<<"$v")" "$package"
   mv "$BIN/$1.new" "$BIN/$1"
 }
+build_helm() { # from the modules that Kubernetes has, as far as it can
+  rm -rf "$LAB/helm"
+  cp -r "$W/build/helm" "$LAB/helm"
+  cd "$LAB/helm"
+  nice -n 19 go build -trimpath -o "$BIN/helm.new" -ldflags "-s -w" helm.sh/helm/v3/cmd/helm
+  "$BIN/helm.new" version
+  mv "$BIN/helm.new" "$BIN/helm"
+  cp "$W/build/helm/go.mod" "$BIN/helm.mod"
+}
 clean_build() { # gigabytes that only another version would need
-  cp "$W/build/go.mod" "$BIN/go.mod"
-  cd "$LAB/build"
+  cd "$LAB"
   go clean -cache -modcache
-  rm -rf "$LAB/build" "$LAB/go"
+  rm -rf "$LAB/build" "$LAB/helm" "$LAB/go"
 }
 runtime() {
   rm -rf "$ROOT"
@@ -49,17 +57,29 @@ for p in $PROGRAMS etcd; do # a developer may have some of them, where other too
 done
 missing=
 for p in $PROGRAMS etcd; do [ -x "$BIN/$p" ] || missing="$missing $p"; done
+minor=$(go env GOVERSION 2>/dev/null | sed -n 's/^go1\.\([0-9]*\).*/\1/p') || true
+export GOTOOLCHAIN=auto GOFLAGS="-mod=mod -p=2 -buildvcs=false" GOMAXPROCS=2 CGO_ENABLED=0 GOPATH=$LAB/go GOCACHE=$LAB/go/cache
 if [ -n "$missing" ]; then
-  minor=$(go env GOVERSION 2>/dev/null | sed -n 's/^go1\.\([0-9]*\).*/\1/p') || true
   [ "${minor:-0}" -ge 21 ] || cannot "no Go 1.21 or newer to build Kubernetes with" \
     "Install one (it fetches the version that build/go.mod names), or put $PROGRAMS and etcd into $BIN"
-  export GOTOOLCHAIN=auto GOFLAGS="-mod=mod -p=2" GOMAXPROCS=2 CGO_ENABLED=0 GOPATH=$LAB/go GOCACHE=$LAB/go/cache
   step "fetch the Go modules" modules
   for p in $missing; do step "build $p" build "$p"; done
-  step "remove the Go modules" clean_build
+  cp "$W/build/go.mod" "$BIN/go.mod"
 else
   have "programs"
 fi
+if [ -x "$BIN/helm" ] && cmp -s "$BIN/helm.mod" "$W/build/helm/go.mod"; then
+  have "Helm"
+elif [ "${minor:-0}" -lt 21 ]; then
+  say "not here: no Go 1.21 or newer to build Helm with. Tests of the chart with Helm itself are skipped"
+else # what fails here fails nothing else; not in a condition, or bash would go on after errors
+  set +e
+  (set -e; step "build Helm" build_helm)
+  rc=$?
+  set -e
+  [ "$rc" = 0 ] || say "not here: Helm could not be built. Tests of the chart with Helm itself are skipped"
+fi
+if [ -d "$LAB/go" ]; then step "remove the Go modules" clean_build; fi
 for c in openssl curl python3; do
   command -v "$c" >/dev/null || cannot "no $c" "Install it"
 done

@@ -5,6 +5,8 @@
 #   MILKWEED_KUBERNETES_LAB      how many nodes there are
 #   MILKWEED_KUBERNETES_LAB_PID  the pid of this script, which is in the namespaces of this machine
 # Where no cluster can run CMD is run without one, and MILKWEED_KUBERNETES_LAB_MISSING says why.
+# MILKWEED_KUBERNETES_OWN=1 KUBECONFIG=... with.sh -- CMD...: on a cluster of yours instead, as its kubeconfig's current user. Never
+# done unasked: tests make namespaces, a definition and roles there. See ../README.md.
 # shellcheck disable=SC2317  # functions are called by traps
 set -euo pipefail
 NODES=2
@@ -13,6 +15,12 @@ if [ $# -gt 0 ] && [ "$1" != -- ]; then NODES=$1 && shift; fi
 case $NODES in '' | 0 | *[!0-9]*) usage ;; esac
 if [ $# -lt 2 ] || [ "$1" != -- ]; then usage; fi
 shift
+if [ -n "${MILKWEED_KUBERNETES_OWN:-}" ]; then
+  [ -n "${KUBECONFIG:-}" ] || { echo "with.sh: MILKWEED_KUBERNETES_OWN needs a KUBECONFIG that says which cluster" >&2; exit 2; }
+  nodes=$(kubectl get nodes -o name | wc -l)
+  [ "$nodes" -gt 0 ] || { echo "with.sh: $KUBECONFIG leads to no cluster with nodes" >&2; exit 1; }
+  exec env MILKWEED_KUBERNETES_LAB="$nodes" "$@"
+fi
 export NODES
 unset MILKWEED_KUBERNETES_LAB MILKWEED_KUBERNETES_LAB_PID MILKWEED_KUBERNETES_LAB_MISSING
 FRESH=1

@@ -146,6 +146,13 @@ class KubernetesBackend:
         return Status(liveness=Liveness.RUNNING, hosts=tuple(lost[pod.label] for pod in pods))
 
     def _look(self, handle: Handle) -> tuple[Status, list[Pod]]:
+        """How a job is, and its pods; one that has ended is watched no longer."""
+        status, pods = self._look_at(handle)
+        if status.liveness is Liveness.ENDED:
+            self._unwatch(handle)
+        return status, pods
+
+    def _look_at(self, handle: Handle) -> tuple[Status, list[Pod]]:
         if is_blind(handle):
             return blind.look(), []
         try:
@@ -250,6 +257,10 @@ class KubernetesBackend:
         api = self._api(handle)
         if any(mesh["made"] for mesh in handle["meshes"].values()):
             delete_objects(api, handle)
+        self._unwatch(handle)
+
+    def _unwatch(self, handle: Handle) -> None:
+        api = None if is_blind(handle) else self._api(handle)
         for selector in selectors_of(handle).values():
             if isinstance(api, Api):
                 cluster.forget(api, handle["namespace"], selector)

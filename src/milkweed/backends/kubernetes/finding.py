@@ -16,10 +16,10 @@ from ...spec import JobSpec
 from ..base import Handle, Request
 from . import cluster
 from .asked import AskedApi, endpoint_of, list_asked, own_namespace, read_provision
-from .batch import CLIENT_LABEL
+from .batch import CLIENT_LABEL, client_name
 from .places import AnyApi
 from .pod_parts import part
-from .start import HANDLE_NOTE, JOB_LABEL
+from .start import HANDLE_NOTE, JOB_LABEL, authority_name, secret_name
 
 CANCEL_TIMEOUT_S = 120.0
 _PAUSE_S = 0.5
@@ -70,6 +70,8 @@ def list_objects(api: AnyApi, resource: Resource, handle: Handle) -> list[Any]:
     """The objects of one kind that carry a job's mark."""
     if isinstance(api, AskedApi):
         return list_asked(api, resource, handle)
+    if resource is SECRETS:
+        return _find_secrets(api, handle)
     selector = f"{JOB_LABEL}={handle['apply_id']}"
     try:
         return api.get(resource, handle["namespace"], labelSelector=selector)["items"]
@@ -77,6 +79,21 @@ def list_objects(api: AnyApi, resource: Resource, handle: Handle) -> list[Any]:
         if error.missing or (resource is JOBS and not handle["client"]):
             return []  # who has no batch client needs no right to look for one
         raise
+
+
+def _find_secrets(api: Api, handle: Handle) -> list[Any]:
+    """The Secrets of a job by their names: nobody needs a right to list those of others."""
+    apply_id, found = handle["apply_id"], list[Any]()
+    for name in (secret_name(apply_id), authority_name(apply_id), client_name(apply_id)):
+        try:
+            secret = api.get(SECRETS, handle["namespace"], name)
+        except ApiError as error:
+            if error.missing:
+                continue
+            raise
+        if part(secret, "metadata", "labels").get(JOB_LABEL) == apply_id:
+            found.append(secret)
+    return found
 
 
 def mesh_names(api: AnyApi, handle: Handle) -> set[str]:

@@ -14,6 +14,7 @@ from ...kube.api import Api, ApiError
 from ...kube.resources import JOBS, MESHES, SECRETS
 from ...pki import Authority
 from ...state import save_private
+from ...worker.wire import CONTROL_SOCKET, run_prefix
 from ..base import Request
 from ..packing import pack_package
 from .asked import AskedApi
@@ -43,14 +44,23 @@ from .start import (
 )
 
 PLACE_FILE = "kubernetes.json"
-# A host is ready when its keeper takes orders.
-PROBE = {
-    "exec": {"command": ["sh", "-c", "test -S /tmp/milkweed-$(id -u)/*/ctl"]},
-    "periodSeconds": 1,
-    "failureThreshold": 3,
-}
+# A host is ready when its keeper takes orders. The kernel knows whether somebody listens; a file may be one that
+# a dead keeper left. A shell alone can read it, so that images need no other program.
+_LISTENS = """
+while read -r line; do
+    case $line in *" 00010000 "*" /tmp/milkweed-"*"/{run}."*"/{socket}") exit 0 ;; esac
+done </proc/net/unix
+exit 1
+""".strip()
 CONFLICT, FORBIDDEN = 409, 403
-NO_KIND = "could not find the requested resource"
+NO_KIND = ("could not find the requested resource", "page not found")
+"""What an API server says of objects it does not know: in a group that it knows, and in one that it does not."""
+
+
+def make_probe(apply_id: str) -> dict[str, Any]:
+    """How Kubernetes sees that the keeper of a job takes orders in a pod."""
+    check = _LISTENS.format(run=run_prefix(apply_id), socket=CONTROL_SOCKET)
+    return {"exec": {"command": ["sh", "-c", check]}, "periodSeconds": 1, "failureThreshold": 3}
 
 
 def save_place(folder: Path, handle: Mapping[str, Any]) -> None:
@@ -147,7 +157,7 @@ class Maker:
         try:
             found = self._api.get(MESHES, self._namespace, plan.place.name)
         except ApiError as error:
-            if error.missing and NO_KIND not in error.seen:
+            if error.missing and not _is_unknown_kind(error):
                 return
             raise self._explain(error, "look at MonarchMesh objects") from error
         owner = part(found, "metadata", "labels").get(JOB_LABEL)
@@ -224,7 +234,7 @@ class Maker:
                 {"name": RUN_VOLUME, "emptyDir": {}},
             ],
             ports=[{"name": "monarch", "containerPort": plan.place.port}],
-            probe=PROBE,
+            probe=make_probe(self._request.apply_id),
         ).template
         metadata = dict(found.get("metadata") or {})
         labels = dict(metadata.get("labels") or {})
@@ -236,7 +246,7 @@ class Maker:
         if error.missing and error.seen.startswith("namespaces "):
             what = f"the cluster has no namespace {self._namespace!r}"
             hint = f"name another one, or make it: kubectl create namespace {self._namespace}"
-        elif error.missing and NO_KIND in error.seen:
+        elif _is_unknown_kind(error):
             what = "the cluster does not know MonarchMesh objects"
             hint = "`milkweed operator manifests | kubectl apply -f -` installs the operator"
         else:
@@ -244,6 +254,10 @@ class Maker:
         if error.status == FORBIDDEN:
             hint = f"whoever runs the cluster can allow it in the namespace {self._namespace!r}"
         return BackendError(what, seen=error.seen, hint=hint)
+
+
+def _is_unknown_kind(error: ApiError) -> bool:
+    return error.missing and any(words in error.seen for words in NO_KIND)
 
 
 def _files_of(template: Mapping[str, Any]) -> set[str]:
