@@ -143,6 +143,41 @@ class Runs:
         self._make().carry_on(run, wait=True)
         return run
 
+    def see_live(self, graph: Graph, gate: Path, *, wait: bool) -> list[str]:
+        """What is shown of work that goes on only when its first line was: then `gate` is there."""
+        transformer = self._make()
+        shown = Shown(self._noise)
+
+        def show(label: str, line: str) -> None:
+            shown(label, line)
+            if line == "begun":
+                gate.touch()
+
+        run = transformer.run(transformer.render(graph), wait=wait, show=show)
+        assert run.progress().exit_code() == 0, run.progress()
+        return shown
+
+
+LIVE = {
+    "a step that says it": (False, lambda gate: live("a", gate, wait=True, watch=True)),
+    "a step of a run that is waited for": (True, lambda gate: live("a", gate)),
+    "a step in a group that says it": (
+        False,
+        lambda gate: Group(
+            id="g",
+            work=Work(argv=(), shape=Shape()),
+            steps=(live("g/a", gate, wait=True, watch=True),),
+        ),
+    ),
+}
+"""Work that is shown while it runs, and whether the whole run is waited for."""
+
+
+def live(name: str, gate: Path, **more: Any) -> Submit:
+    """Work that ends when somebody has seen its first line; else its time limit ends it."""
+    script = f"echo begun; while [ ! -e '{gate}' ]; do sleep 0.1; done; echo seen"
+    return shell(name, script, duration_s=180.0, **more)
+
 
 def the_run() -> Run:
     """The only run that is recorded."""

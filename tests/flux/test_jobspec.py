@@ -13,12 +13,13 @@ from pathlib import Path
 import pytest
 
 from flux.instance import Instance
-from flux.jobspec_runs import carry_out, printed, states
+from flux.jobspec_runs import RUNS, carry_out, printed, states
 from jobspec_work import (
     DEPENDENT_STATES,
     DOCUMENT,
     EXAMPLE_WORDS,
     EXAMPLES,
+    LIVE,
     dependent_work,
     failing_group,
     make,
@@ -282,14 +283,18 @@ def test_local_steps(instance: Instance) -> None:
     assert printed(run) == ["here| here", "there| there"]
 
 
-def test_live_output(instance: Instance) -> None:
-    """Lines are shown while the work runs."""
-    seen: list[float] = []
-    transformer = Transformer()
-    plan = transformer.render(make(shell("a", "echo 1; sleep 3; echo 2", watch=True, wait=True)))
-    transformer.run(plan, show=lambda _label, _line: seen.append(time.monotonic()))
-    assert len(seen) == 2
-    assert seen[1] - seen[0] > 2
+@pytest.mark.parametrize("name", LIVE)
+def test_live_output(name: str, instance: Instance, tmp_path: Path) -> None:
+    """Lines are shown while the work runs: of what says so, also in a group, and of all that is waited for."""
+    wait, work = LIVE[name]
+    gate = tmp_path / "gate"
+    step = work(gate)
+    label = "g/a" if step.id == "g" else "a"
+    shown = RUNS.see_live(make(step), gate, wait=wait)
+    assert [line for line in shown if line.startswith(f"{label}|")] == [
+        f"{label}| begun",
+        f"{label}| seen",
+    ]
 
 
 def test_the_command_line(instance: Instance, tmp_path: Path) -> None:

@@ -350,7 +350,7 @@ def drive_here(
     with contextlib.closing(wake), run.hold(), wake.signals(signal.SIGINT, signal.SIGTERM):
         held()
         driver = Driver(transformer, run, wake)
-        transformer.tail = Tail(show)
+        transformer.tail = Tail(show, everything=until_over)
         try:
             driver.drive(until_over=until_over)
         except BaseException:  # whatever it was, what runs on this machine is not left alone

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from ..errors import DeadlineError, MilkweedError, SpecError
 from ..options import Data
-from .graph import WORKING, Graph, Group, Step, Work, kind_of
+from .graph import WORKING, Graph, Group, Step, Work, kind_of, says_wait, says_watch
 from .order import Complaint, prepared_before, refuse, sort_steps
 from .plan import Action, Plan
 from .progress import LOST, Progress, State, StepStatus
@@ -117,13 +117,12 @@ class TransformerBase:
     def render_step(self, step: Step, scene: Scene) -> Action:
         """The action of one step."""
         kind = kind_of(step)
-        waits = isinstance(step, WORKING)
         return Action(
             id=step.id,
             kind=kind,
             needs=step.needs,
-            wait=waits and step.wait,
-            watch=waits and step.watch,
+            wait=says_wait(step),
+            watch=says_watch(step),
             details=self.steps[kind].render(step, scene),
         )
 

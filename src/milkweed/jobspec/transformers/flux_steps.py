@@ -154,7 +154,7 @@ class FluxStep(steps.StepBase):
     def _make_handle(self, found: Mapping[int, int]) -> Handle:
         ids: list[Data] = [str(found[number]) for number in sorted(found)]
         handle: dict[str, Data] = {"id": ids[0], "ids": ids, "uri": self._place.uri}
-        if self.action.wait or self.action.watch:
+        if self.transformer.tail.wants(self.action):
             for label, path in self._logs().items():
                 self.transformer.tail.add(path, label)
             for source in self.sources(handle):

@@ -93,8 +93,8 @@ class SlurmStep(steps.StepBase):
         return [f"--dependency={','.join(found)}"] if found else []
 
     def _make_handle(self, job_id: int) -> Handle:
-        for label, path in self._logs().items():
-            if self.action.wait or self.action.watch:
+        if self.transformer.tail.wants(self.action):
+            for label, path in self._logs().items():
                 self.transformer.tail.add(path, label)
         return {"id": str(job_id), "cluster": commands.cluster_name()}
 
