@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import platform
 import signal
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from milkweed.jobspec import Run, TransformerBase, load_runs
+from milkweed.jobspec import Run, TransformerBase, load_runs, parse_jobspec
 from milkweed.jobspec.graph import Graph, Group, Need, RunFile, Shape, Stage, Step, Submit, Work
 from programs import wait_until
 
@@ -186,8 +187,24 @@ def the_run() -> Run:
 
 
 EXAMPLES = Path(__file__).parents[1] / "examples" / "jobspec"
-EXAMPLE_WORDS = {"steps": "hello from", "tasks": "nothing is lost", "flux": "hello from"}
+EXAMPLE_WORDS = {
+    "steps": "hello from",
+    "tasks": "nothing is lost",
+    "flux": "hello from",
+    "hello-world-jobspec": "hello world from",
+    "hello-world-wait-jobspec": "hello world from",
+    "hello-world-batch": "the first of 2",
+}
 """The examples, and what each prints."""
+
+
+def load_example(name: str) -> Graph:
+    """An example as it is; one that requires amd64 requires this machine's kind where that is another."""
+    path = EXAMPLES / f"{name}.yaml"
+    machine = platform.machine()
+    text = path.read_text()
+    return parse_jobspec(text if machine == "x86_64" else text.replace("amd64", machine), str(path))
+
 
 DEPENDENT_STATES = {
     "bad": "failed",

@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 
 from e2e.local_jobspecs import log, run, sh, states
-from milkweed.jobspec import load_jobspec, load_transformer, parse_jobspec
+from jobspec_work import EXAMPLE_WORDS, load_example
+from milkweed.jobspec import load_transformer, parse_jobspec
 from milkweed.jobspec.graph import Auth, Group, Need, RunFile, Shape, Stage, Submit, Work, Write
 from milkweed.jobspec.progress import State
 from milkweed.jobspec.transformers.processes import find_marked
 
 pytestmark = pytest.mark.e2e
 
-EXAMPLES = Path(__file__).parents[2] / "examples" / "jobspec"
 HOSTILE = [
     "a b",
     "$(touch pwned)",
@@ -39,12 +39,12 @@ HOSTILE = [
 SHOW = [sys.executable, "-c", "import json,sys; print(json.dumps(sys.argv[1:]))"]
 
 
-@pytest.mark.parametrize("example", ["steps.yaml", "tasks.yaml", "flux.yaml"])
+@pytest.mark.parametrize("example", EXAMPLE_WORDS)
 @pytest.mark.parametrize("wait", [True, False])
 def test_every_example_runs(example: str, wait: bool, folder: Path) -> None:
     """The examples of all dialects end well here, waited for or not."""
     local = load_transformer("local")
-    found = local.run(local.render(load_jobspec(EXAMPLES / example)), wait=wait)
+    found = local.run(local.render(load_example(example)), wait=wait)
     assert local.wait(found, 60) == 0
     assert {each.status.state for each in found.progress().entries.values()} == {State.DONE}
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import platform
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,12 +24,13 @@ from jobspec_work import (
     LIVE,
     dependent_work,
     failing_group,
+    load_example,
     make,
     mixed_group,
     shell,
 )
 from milkweed.errors import SpecError
-from milkweed.jobspec import load_jobspec, load_runs, parse_jobspec
+from milkweed.jobspec import load_runs, parse_jobspec
 from milkweed.jobspec.graph import Batch, Group, Need, RunFile, Shape, Work, Write
 from milkweed.jobspec.transformers.flux import Transformer
 
@@ -57,7 +60,7 @@ def test_the_documents_example(instance: Instance) -> None:
 @pytest.mark.parametrize("name", EXAMPLE_WORDS)
 def test_examples_of_all_dialects(name: str, instance: Instance) -> None:
     """The example files run as they are."""
-    run, _ = carry_out(load_jobspec(EXAMPLES / f"{name}.yaml"))
+    run, _ = carry_out(load_example(name))
     assert (run.progress().exit_code(), set(states(run).values())) == (0, {"done"})
     assert any(EXAMPLE_WORDS[name] in line for line in printed(run))
 
@@ -310,6 +313,44 @@ def test_the_command_line(instance: Instance, tmp_path: Path) -> None:
     bad.write_text(text.replace('echo "hello', 'exit 9; echo "hello'))
     done = subprocess.run([*command, str(bad)], capture_output=True, text=True, check=False)
     assert done.returncode == 9, done.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["hello-world-jobspec"],
+        ["hello-world-wait-jobspec"],
+        ["hello-world-batch"],
+        ["-t", "flux", "hello-world-wait-jobspec"],
+        ["--transformer", "flux", "hello-world-wait-jobspec"],
+    ],
+    ids=" ".join,
+)
+def test_the_documents_own_commands(words: list[str], instance: Instance) -> None:
+    """`jobspec run FILE`, with files named as the document names them: Flux is where they run."""
+    *flags, name = words
+    program = "from milkweed.cli import jobspec; jobspec()"
+    command = [sys.executable, "-c", program, "run", *flags, str(EXAMPLES / f"{name}.yaml")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if name != "hello-world-jobspec" and platform.machine() != "x86_64":
+        assert "the jobspec requires x86_64" in done.stdout + done.stderr
+        return
+    assert done.returncode == 0, done.stderr
+    run = load_runs()[-1]
+    assert Transformer().wait(run, 60) == 0
+    assert any("hello world from" in line for line in printed(run))
+    if "wait" in name or "batch" in name:
+        assert "hello world from" in done.stdout
+
+
+def test_another_kind_of_machine(instance: Instance) -> None:
+    """Work that requires another kind of machine is not begun on this one, and says why."""
+    other = "aarch64" if platform.machine() == "x86_64" else "x86_64"
+    requires: Any = [{"name": "m", "field": "cpu.target", "value": other}]
+    run, shown = carry_out(make(shell("a", "echo never", attributes={"requires": requires})))
+    assert run.progress().exit_code() == 78
+    [line] = shown
+    assert f"and the jobspec requires {other}" in line
 
 
 def test_no_instance(instance: Instance, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

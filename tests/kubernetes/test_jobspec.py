@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from jobspec_work import EXAMPLE_WORDS, load_example
 from kubernetes.jobspecs import LIMIT_S, Place, graph, states, work
 from kubernetes.lab import WORKER, wait
 from milkweed.jobspec import load_jobspec, parse_jobspec
@@ -66,6 +67,14 @@ def test_the_other_examples(place: Place, name: str) -> None:
     else:
         assert printed.count("training tiny") == 2
         assert "all done; nothing is lost" in printed
+
+
+@pytest.mark.parametrize("name", [name for name in EXAMPLE_WORDS if "hello" in name])
+def test_what_machines_must_be(place: Place, name: str) -> None:
+    """The kind of machine is asked for, and no GPU is needed; the same files as elsewhere."""
+    run = place.run(load_example(name))
+    assert run.progress().exit_code() == 0
+    assert any(EXAMPLE_WORDS[name] in text for _, text in place.lines(run))
 
 
 def test_a_batch_script_runs_once(place: Place) -> None:

@@ -16,10 +16,11 @@ from jobspec_work import (
     LIVE,
     dependent_work,
     failing_group,
+    load_example,
     mixed_group,
 )
 from milkweed.errors import SpecError
-from milkweed.jobspec import load_jobspec, parse_jobspec
+from milkweed.jobspec import parse_jobspec
 from milkweed.jobspec.graph import (
     Batch,
     Need,
@@ -48,7 +49,7 @@ def test_the_documents_example(home: Path, lab: Lab) -> None:
 @pytest.mark.parametrize("name", EXAMPLE_WORDS)
 def test_examples_of_all_dialects(name: str, home: Path, lab: Lab) -> None:
     """The example files run as they are."""
-    run, _ = carry_out(load_jobspec(EXAMPLES / f"{name}.yaml"))
+    run, _ = carry_out(load_example(name))
     assert (run.progress().exit_code(), set(states(run).values())) == (0, {"done"})
     assert any(EXAMPLE_WORDS[name] in line for line in printed(run))
 

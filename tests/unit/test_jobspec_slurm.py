@@ -228,7 +228,15 @@ def test_local_steps(cluster: FakeSlurm, quick: Transformer) -> None:
     [
         ({"project": "x"}, "does not honour 'project'"),
         ({"attributes": {"constraints": {"properties": ["a"]}}}, "does not honour 'constraints'"),
-        ({"attributes": {"requires": []}}, "does not honour 'requires'"),
+        ({"attributes": {"requires": [{"field": "os.name", "value": "x"}]}}, "'os.name' cannot be"),
+        (
+            {"attributes": {"requires": [{"field": "cpu.target", "value": "z80"}]}},
+            "'z80' is not known",
+        ),
+        (
+            {"attributes": {"requires": [{"field": "hardware.gpu.available", "value": "yes"}]}},
+            "hardware.gpu.available: yes cannot be asked for here",
+        ),
         ({"cwd": "here"}, "cwd: 'here' does not begin with a slash"),
         ({"queue": "a b"}, "queue: 'a b' is no name"),
     ],

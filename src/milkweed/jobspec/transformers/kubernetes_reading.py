@@ -18,14 +18,10 @@ from . import local
 from .kubernetes_files import File, read_files
 from .kubernetes_objects import RUN, Layout, Task, lay_out, make_objects
 from .kubernetes_settings import Settings, read_own
+from .requirements import read_machines
 
 _SETTABLE = re.compile(r"[-._A-Za-z][-._A-Za-z0-9]*")
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_ARCHITECTURES = {
-    **dict.fromkeys(("x86_64", "amd64"), "amd64"),
-    **dict.fromkeys(("aarch64", "arm64"), "arm64"),
-    **dict.fromkeys(("ppc64le", "s390x", "riscv64")),
-}
 NO_IMAGE = "say which container image has your program: -s image=…"
 
 
@@ -73,19 +69,9 @@ def _exports(secrets: Sequence[Auth]) -> list[str]:
 
 
 def read_arch(work: Work) -> str | None:
-    """The kind of machine that is required; anything else that is required cannot be looked up."""
-    found: str | None = None
-    requires: Any = work.attributes.get("requires") or []
-    for item in requires:
-        wanted = str(item.get("value", item.get("match")))
-        if item.get("field") != "cpu.target" or set(item) - {"name", "field", "value", "match"}:
-            hint = "this can: cpu.target"
-            raise SpecError(f"requires: {item.get('field')!r} cannot be asked for here", hint=hint)
-        if wanted not in _ARCHITECTURES:
-            known = ", ".join(_ARCHITECTURES)
-            raise SpecError(f"requires: cpu.target {wanted!r} is not known", hint=f"known: {known}")
-        found = _ARCHITECTURES[wanted] or wanted
-    return found
+    """The kind of machine that is required, as nodes are labelled: by the last of its names."""
+    names = read_machines(work.attributes.get("requires"))
+    return names[-1] if names else None
 
 
 _OF_GROUP = ("output", "error", "queue", "requires", "user")

@@ -25,6 +25,7 @@ from .groups import (
     environment_of,
     ids_of,
     labels_of,
+    machines_of,
     walk_group,
 )
 from .local import check_cwd
@@ -214,6 +215,7 @@ def _make_task(step: Submit | Batch, cwd: str | None, scene: Scene, replicas: in
         exports={each.secret: each.export for each in scene.secrets(step)},
         replica='"$SLURM_ARRAY_TASK_ID"' if replicas > 1 else "",
         alone=once,
+        machines=machines_of(step.work, ()),
     )
 
 
