@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import select
 import signal
 import time
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +24,7 @@ from .progress import (
 from .runs import Run, create_run
 from .steps import Handle, StepBase
 from .tail import Show, Tail
+from .wake import Wake
 
 if TYPE_CHECKING:
     from .transformer import TransformerBase
@@ -41,50 +40,6 @@ class Running:
     step: StepBase
     handle: Handle
     status: StepStatus
-
-
-class Wake:
-    """Lets signals end a pause: they are noted here, never thrown into the middle of a step."""
-
-    def __init__(self) -> None:
-        self.stopped = ""
-        """Why everything shall end; nothing while it may go on."""
-        self._read, self._write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-
-    def fileno(self) -> int:
-        """What becomes readable when a pause shall end."""
-        return self._read
-
-    def stop(self, reason: str) -> None:
-        """End everything, soon; may be called by a signal handler."""
-        self.stopped = self.stopped or reason
-        with contextlib.suppress(BlockingIOError):
-            os.write(self._write, b"x")
-
-    def pause(self, timeout_s: float) -> None:
-        """Wait a little, unless there is something to do."""
-        select.select([self._read], [], [], timeout_s)
-
-    def close(self) -> None:
-        """Let the pipe go."""
-        os.close(self._read)
-        os.close(self._write)
-
-    @contextlib.contextmanager
-    def signals(self, *numbers: signal.Signals) -> Generator[None]:
-        """Take these signals as the word to stop; only the main thread can."""
-        before: dict[signal.Signals, Any] = {}
-        with contextlib.suppress(ValueError):
-            for number in numbers:
-                before[number] = signal.signal(number, self._heard)
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
-
-    def _heard(self, number: int, _frame: object) -> None:
-        self.stop(f"stopped by {signal.Signals(number).name}")
 
 
 class Driver:
@@ -203,7 +158,11 @@ class Driver:
             self._leave_open(action.id, error)
             return
         except (MilkweedError, OSError) as error:
-            self._note(action.id, StepStatus(State.FAILED, 1, describe(error)))
+            status = StepStatus(State.FAILED, 1, describe(error))
+            self._note(action.id, status, refused=True)
+            return
+        except Exception as error:  # noqa: BLE001  the class of a plugin may fail in any way; others go on
+            self._note_mistake(step, error)
             return
         if isinstance(result, StepStatus):
             self._note(action.id, result)
@@ -212,6 +171,20 @@ class Driver:
         else:
             handle = {"id": result} if isinstance(result, str) else result
             self._submitted(action.id, step, handle)
+
+    def _note_mistake(self, step: StepBase, error: Exception) -> None:
+        """A step's class is wrong: the step has failed, unless what it submitted is found by its mark."""
+        where = f"{type(step).__module__}.{type(step).__qualname__}.run"
+        reason = f"a mistake in {where}: {type(error).__name__}: {error}"
+        try:
+            handle = step.find()
+        except MilkweedError:
+            handle = None
+            reason += f"; whether it submitted anything nobody can tell, look for {step.mark}"
+        if handle is not None:
+            self._submitted(step.action.id, step, handle)
+            return
+        self._note(step.action.id, StepStatus(State.FAILED, 1, reason), refused=True)
 
     def _leave_open(self, step_id: str, error: UnreachableError) -> None:
         """Nobody knows whether a step was taken: the intent stays, and whoever waits asks again later."""
@@ -247,12 +220,17 @@ class Driver:
         self._running[step_id] = Running(step, handle, self.progress.entries[step_id].status)
         self._tell(step_id)
 
-    def _note(self, step_id: str, status: StepStatus) -> None:
+    def _note(self, step_id: str, status: StepStatus, *, refused: bool = False) -> None:
         """Write down how a step is, if that is new."""
         entry = self.progress.entries[step_id]
         if status == entry.status or entry.status.state.over:
             return
-        facts = {"state": status.state.value, "code": status.code, "reason": status.reason}
+        facts: dict[str, Any] = {
+            "state": status.state.value,
+            "code": status.code,
+            "reason": status.reason,
+            **({"refused": True} if refused else {}),
+        }
         self._write("state", id=step_id, **facts)
         self._waiting.discard(step_id)
         if status.state.over:

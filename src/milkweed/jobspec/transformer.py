@@ -39,6 +39,9 @@ class TransformerBase:
     durable: ClassVar[bool] = True
     """Whether what is submitted survives this machine, so that each intent must survive it, too."""
 
+    found_as: str = ""
+    """The name by which it was found, which plans record; nothing where somebody made it by hand."""
+
     def __init_subclass__(cls) -> None:
         """Give every class a table of its own, which begins with what its parent has."""
         super().__init_subclass__()
@@ -102,7 +105,7 @@ class TransformerBase:
         scene = self._scene(graph, run_id)
         return Plan(
             run_id=run_id,
-            transformer=self.name,
+            transformer=self.found_as or self.name,
             name=graph.name,
             source=graph.source,
             settings=dict(self.settings),
@@ -169,9 +172,18 @@ class TransformerBase:
         return True
 
     def end(self, running: Mapping[str, Running]) -> None:
-        """End what runs; all together where that is quicker than one by one."""
+        """End what runs; all together where that is quicker than one by one.
+
+        What cannot be ended keeps nothing else running: the first trouble is told in the end.
+        """
+        trouble: MilkweedError | None = None
         for each in running.values():
-            each.step.cancel(each.handle)
+            try:
+                each.step.cancel(each.handle)
+            except MilkweedError as error:
+                trouble = trouble or error
+        if trouble is not None:
+            raise trouble
 
     def let_go(self) -> None:
         """Nobody drives a run from here any more: end what was only needed for that."""
