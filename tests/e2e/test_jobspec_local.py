@@ -14,7 +14,18 @@ import pytest
 from e2e.local_jobspecs import log, run, sh, states
 from jobspec_work import EXAMPLE_WORDS, load_example
 from milkweed.jobspec import load_transformer, parse_jobspec
-from milkweed.jobspec.graph import Auth, Group, Need, RunFile, Shape, Stage, Submit, Work, Write
+from milkweed.jobspec.graph import (
+    Auth,
+    Graph,
+    Group,
+    Need,
+    RunFile,
+    Shape,
+    Stage,
+    Submit,
+    Work,
+    Write,
+)
 from milkweed.jobspec.progress import State
 from milkweed.jobspec.transformers.processes import find_marked
 
@@ -261,3 +272,32 @@ def test_no_process_and_no_descriptor_stays(folder: Path) -> None:
         run(sh("a", "true"))
     after = sorted(os.listdir("/proc/self/fd"))
     assert len(after) <= len(before) + 5
+
+
+def test_a_plan_means_the_same_in_another_folder(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is read of this machine is named whole when the plan is made, also inside groups."""
+    (folder / "token").write_text("s3cret")
+    (folder / "token").chmod(0o600)
+    (folder / "say").write_text("#!/bin/sh\necho other\n")
+    (folder / "say").chmod(0o700)
+    (folder / "data").write_text("data")
+    local = load_transformer("local")
+    group = Group(
+        id="g",
+        work=Work(argv=()),
+        steps=(Auth(id="g/b", secret="b", command=("./say", "x")), sh("g/c", "true", "g/b")),
+    )
+    plan = local.render(
+        Graph(steps=(Auth(id="a", secret="a", file="token"), Stage(id="s", path="data"), group))
+    )
+    elsewhere = folder / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    run = local.run(plan, wait=True)
+    assert run.progress().exit_code() == 0, run.progress()
+    assert (run.host / "data").read_text() == "data"
+    details = {action.id: action.details for action in plan.actions}
+    assert details["a"]["file"] == str(folder / "token")
+    assert details["g/b"]["command"] == [str(folder / "say"), "x"]

@@ -15,6 +15,7 @@ from .plan import Action, Plan
 from .progress import LOST, Progress, State, StepStatus
 from .steps import Scene, StepBase, can_be_asked, can_run
 from .tail import Show, Tail
+from .whole_paths import make_whole
 
 if TYPE_CHECKING:
     from .driver import Running, Wake
@@ -101,6 +102,7 @@ class TransformerBase:
     def render(self, graph: Graph, *, run_id: str | None = None) -> Plan:
         """The plan of a run: everything that will be submitted, as one value. Nothing is done yet."""
         self.check(graph)
+        graph = make_whole(graph)
         run_id = run_id or str(uuid.uuid4())
         scene = self._scene(graph, run_id)
         return Plan(
