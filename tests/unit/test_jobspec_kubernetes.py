@@ -87,6 +87,8 @@ def test_settings_are_looked_at_first() -> None:
         ({"attributes": {"constraints": {}}}, "does not honour 'constraints'"),
         ({"cwd": "relative"}, "does not begin with a slash"),
         ({"output": "{{id}}.txt"}, "only Flux fills in"),
+        ({"output": "nowhere/x"}, "'nowhere/x' lies in no folder of this machine"),
+        ({"output": "/"}, "'/' is a folder"),
         ({"environment": {"A=B": "x"}}, "'A=B' cannot be set in a container"),
         ({"environment": {"A.B": None}}, "'A.B' cannot be taken away in a container"),
         ({"queue": "a b"}, "queue"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import stat
@@ -31,6 +32,7 @@ from milkweed.jobspec.runs import (
     load_runs,
     merge_environment,
     runs_folder,
+    take_lock,
 )
 from unit.jobspecs import Talker, graph, job
 
@@ -38,6 +40,26 @@ from unit.jobspecs import Talker, graph, job
 @pytest.fixture
 def plan() -> Plan:
     return Talker().render(graph(job("a"), job("b", "a")))
+
+
+def test_looking_keeps_nobody_from_carrying_on(tmp_path: Path) -> None:
+    """Whoever looks shares the lock for a moment, and whoever wants to hold it waits for that, not for a holder."""
+    path = tmp_path / "lock"
+    looking, holding = (os.open(path, os.O_RDWR | os.O_CREAT, 0o600) for _ in range(2))
+    pauses: list[float] = []
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 3:
+            fcntl.flock(looking, fcntl.LOCK_UN)
+
+    fcntl.flock(looking, fcntl.LOCK_SH)
+    assert take_lock(holding, pause)
+    assert len(pauses) == 3
+    assert not take_lock(looking, pause)
+    assert len(pauses) == 3
+    os.close(looking)
+    os.close(holding)
 
 
 def test_a_run_is_closed_to_others(plan: Plan) -> None:

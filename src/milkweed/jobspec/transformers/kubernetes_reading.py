@@ -35,9 +35,26 @@ def check_work(step: Submit | Batch, scene: Scene) -> None:
         return
     check_place(step.work, scene)
     check_variables(step.work.environment, _exports(scene.secrets(step)))
-    if step.work.output and "{{" in step.work.output:
-        raise SpecError("output: only Flux fills in {{…}}", hint="give a plain path")
+    if step.work.output:
+        check_output(step.work.output, scene)
     read_files(scene.prepared[step.id])
+
+
+def check_output(path: str, scene: Scene) -> None:
+    """Refuse a file that cannot be written here; a folder that a local step could still make is believed."""
+    if "{{" in path:
+        raise SpecError("output: only Flux fills in {{…}}", hint="give a plain path")
+    if any(isinstance(each, Submit) and each.local for each in scene.graph.steps):
+        return
+    whole = os.path.join(os.getcwd(), path)
+    folder = os.path.dirname(whole)
+    if os.path.isdir(whole) or not os.path.isdir(folder):
+        what = "is a folder" if os.path.isdir(whole) else "lies in no folder of this machine"
+        raise SpecError(
+            f"output: {path!r} {what}", hint="the file is written where the run is driven"
+        )
+    if not os.access(whole if os.path.exists(whole) else folder, os.W_OK):
+        raise SpecError(f"output: {path!r} may not be written", hint="name a file of your own")
 
 
 def check_place(work: Work, scene: Scene) -> Settings:
