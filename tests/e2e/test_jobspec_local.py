@@ -301,3 +301,12 @@ def test_a_plan_means_the_same_in_another_folder(
     details = {action.id: action.details for action in plan.actions}
     assert details["a"]["file"] == str(folder / "token")
     assert details["g/b"]["command"] == [str(folder / "say"), "x"]
+
+
+def test_a_task_and_a_step_of_the_same_name(folder: Path) -> None:
+    """The first task of `a` and the step `a.0` are told under one name, and are two logs."""
+    found = run(
+        sh("a", "echo task $JOBSPEC_TASK_RANK", shape=Shape(slots=2)), sh("a.0", "echo step", "a")
+    )
+    printed = sorted(load_transformer("local").logs(found))
+    assert printed == [("a.0", "step"), ("a.0", "task 0"), ("a.1", "task 1")]

@@ -236,6 +236,9 @@ def make_group(step: Group, scene: Scene) -> dict[str, Data]:
     parts = [_make_part(action, step.id, idle) for action in actions]
     task = _make_task(step, scene, layout, read_files(prepared), secrets)
     labels = [label for part in parts for label in labels_of(part)]
+    if twice := sorted({label for label in labels if labels.count(label) > 1}):
+        hint = "rename one of them: tasks are told by a dot and their number"
+        raise SpecError(f"two steps of {step.id!r} would print as {twice[0]!r}", hint=hint)
     inside = [make_source(each) for each in _walk(step) if isinstance(each, Auth)]
     found: dict[str, Data] = {"argv": ["/bin/sh"], "tasks": 1, "pods": 1}
     found |= {"labels": list[Data](labels or [step.id])}
@@ -273,6 +276,6 @@ def labels_of(part: Mapping[str, Any]) -> list[str]:
     return [f"{part['id']}.{rank}" for rank in range(part["tasks"])]
 
 
-def log_files(folder: str, labels: Sequence[str]) -> dict[str, Data]:
-    """Where what each label printed is kept."""
-    return {label: os.path.join(folder, f"{label.replace('/', '+')}.log") for label in labels}
+def log_files(folder: str, step_id: str, labels: Sequence[str]) -> dict[str, Data]:
+    """Where what each label of a step printed is kept."""
+    return {label: os.path.join(folder, local.log_name(step_id, label)) for label in labels}
