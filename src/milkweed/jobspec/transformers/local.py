@@ -215,6 +215,8 @@ class JobStep(steps.StepBase):
         if not isinstance(step, WORKING):
             return {}
         found = make_work(step.work)
+        if step.work.shape.exclusive:
+            found["note"] = "exclusive: nothing keeps other programs off this machine"
         if not isinstance(step, Submit) or step.local:
             found["tasks"] = 1
         found |= _inherit(found, scene.around(step))
