@@ -176,8 +176,7 @@ LIVE = {
 
 def live(name: str, gate: Path, **more: Any) -> Submit:
     """Work that ends when somebody has seen its first line; else its time limit ends it."""
-    script = f"echo begun; while [ ! -e '{gate}' ]; do sleep 0.1; done; echo seen"
-    return shell(name, script, duration_s=180.0, **more)
+    return shell(name, f"echo begun; {hold(gate)}; echo seen", duration_s=180.0, **more)
 
 
 def the_run() -> Run:
@@ -216,10 +215,15 @@ DEPENDENT_STATES = {
 }
 
 
-def dependent_work() -> Graph:
-    """Work that fails after a while, and needs of all kinds."""
+def hold(gate: Path) -> str:
+    """Shell that goes on when a file is there."""
+    return f"until [ -e '{gate}' ]; do sleep 0.1; done"
+
+
+def dependent_work(gate: Path) -> Graph:
+    """Work that fails when a file is there, and needs of all kinds."""
     return make(
-        shell("bad", "sleep 3; exit 3"),
+        shell("bad", f"{hold(gate)}; exit 3"),
         shell("ok", "echo never", Need("bad")),
         shell("later", "echo never", Need("ok")),
         shell("notok", "echo repaired", Need("bad", "afternotok")),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -245,23 +244,18 @@ def test_what_this_dialect_says_twice_runs_once(folder: Path) -> None:
     assert (folder / "order").read_text() == "a\nb\nc\n"
 
 
-def test_many_tasks_cost_little(folder: Path) -> None:
-    """Two hundred tasks that depend on each other take not much longer than their processes."""
+def test_many_tasks(folder: Path) -> None:
+    """Two hundred tasks that depend on each other all run, each after the one that it needs."""
     steps = [
-        Submit(
-            id=f"t{at}", work=Work(argv=("true",)), needs=(Need(f"t{at - 10}"),) if at >= 10 else ()
+        sh(
+            f"t{at}",
+            f"[ {at} -lt 10 ] || [ -e {at - 10} ] && touch {at}",
+            *(f"t{at - 10}",) * (at >= 10),
         )
         for at in range(200)
     ]
-    begun_s = time.monotonic()
     assert run(*steps).progress().exit_code() == 0
-    ours_s = time.monotonic() - begun_s
-    begun_s = time.monotonic()
-    for _ in range(200):
-        subprocess.run(["true"], stdin=subprocess.DEVNULL, start_new_session=True, check=True)
-    assert (
-        ours_s - (time.monotonic() - begun_s) < 200 * 0.005 * 4
-    )  # a busy machine only ever adds time
+    assert len([name for name in os.listdir(folder) if name.isdecimal()]) == 200
 
 
 def test_no_process_and_no_descriptor_stays(folder: Path) -> None:

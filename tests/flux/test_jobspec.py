@@ -7,7 +7,6 @@ import platform
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -89,10 +88,12 @@ def test_without_waiting(instance: Instance) -> None:
     assert printed(run) == ["a| out"]
 
 
-def test_dependencies_are_flux_s_own(instance: Instance) -> None:
+def test_dependencies_are_flux_s_own(instance: Instance, tmp_path: Path) -> None:
     """Everything is handed over before the first has ended, and nothing waits for what cannot come."""
-    run, _ = carry_out(dependent_work(), wait=False)
-    assert len(instance.jobs(ended=True)) >= 6
+    before = len(instance.jobs(ended=True))
+    run, _ = carry_out(dependent_work(tmp_path / "gate"), wait=False)
+    assert len(instance.jobs(ended=True)) - before == 6
+    (tmp_path / "gate").touch()
     assert Transformer().wait(run, 60) == 3
     assert states(run) == DEPENDENT_STATES
     assert sorted(printed(run)) == ["after| begun", "any| whatever", "notok| repaired"]
@@ -102,7 +103,7 @@ def test_a_need_that_failed_just_before(instance: Instance) -> None:
     """Flux refuses a job that waits for one that has failed: the step is left out, not failed."""
     graph = make(
         shell("bad", "exit 3"),
-        shell("slow", "sleep 1", local=True),
+        shell("slow", "flux job wait-event $(flux job last) clean >/dev/null", local=True),
         shell("never", "echo never", Need("bad"), Need("slow")),
     )
     run, _ = carry_out(graph)
@@ -226,10 +227,8 @@ def test_where_work_runs_and_prints(instance: Instance, tmp_path: Path) -> None:
 
 def test_limits_and_replicas(instance: Instance) -> None:
     """Limits are seconds; replicas are jobs of their own, and all of them count."""
-    began_s = time.monotonic()
     run, _ = carry_out(make(shell("a", "sleep 60", duration_s=1.5)))
     assert (run.progress().exit_code(), states(run)) == (124, {"a": "failed"})
-    assert time.monotonic() - began_s < 30
     graph = make(
         shell("r", "echo $JOBSPEC_REPLICA; exit $JOBSPEC_REPLICA", replicas=3),
         shell("never", "echo never", Need("r")),

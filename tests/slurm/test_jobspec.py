@@ -77,8 +77,9 @@ def test_without_waiting(home: Path, lab: Lab) -> None:
 
 def test_dependencies_are_slurms_own(home: Path, lab: Lab) -> None:
     """Everything is in the queue before the first has ended, and nothing waits for what cannot come."""
-    run, _ = carry_out(dependent_work(), wait=False)
+    run, _ = carry_out(dependent_work(home / "gate"), wait=False)
     assert len(lab.jobs()) >= 5
+    (home / "gate").touch()
     assert Transformer().wait(run, 60) == 3
     assert states(run) == DEPENDENT_STATES
     assert sorted(printed(run)) == ["after| begun", "any| whatever", "notok| repaired"]

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from jobspec_work import hold
 from milkweed.errors import UnreachableError
 from milkweed.jobspec.driver import carry_out as carry_out_plan
 from milkweed.jobspec.graph import (
@@ -53,13 +54,15 @@ def test_cancelled_by_somebody_else(home: Path, lab: Lab) -> None:
 
 def test_a_controller_that_is_away(home: Path, lab: Lab) -> None:
     """Nobody answers, so nothing is known; when it is back, everything is."""
-    run, _ = carry_out(make(shell("a", "echo begun; sleep 15; exit 6")), wait=False)
-    wait_until(lambda: printed(run) == ["a| begun"], 20)
+    gate = home / "gate"
+    run, _ = carry_out(make(shell("a", f"echo begun; {hold(gate)}; exit 6")), wait=False)
+    wait_until(lambda: printed(run) == ["a| begun"], 60)
     lab.stop_controller()
     assert states(run)["a"] == "unknown"
     with pytest.raises(UnreachableError):
         Transformer().cancel(run)
     lab.start_controller()
+    gate.touch()
     assert Transformer().wait(run, 120) == 6
 
 
@@ -100,14 +103,20 @@ def test_whoever_waits_waits_for_the_controller(home: Path, lab: Lab) -> None:
 @pytest.mark.parametrize("when", ["queued", "forgotten"])
 def test_a_crash_between_intent_and_record(when: str, home: Path, lab: Lab) -> None:
     """The job is found by its mark, or by its own sign in the run's folder, and is not made twice."""
-    run, _ = carry_out(make(shell("a", "echo once; sleep 2; exit 4")), wait=False)
+    gate = home / "gate"
+    run, _ = carry_out(make(shell("a", f"echo once; {hold(gate)}; exit 4")), wait=False)
     journal = run.journal.path
     lines = journal.read_text().splitlines(keepends=True)
-    wait_until(lambda: printed(run) == ["a| once"], 20)
+    wait_until(lambda: printed(run) == ["a| once"], 60)
     if when == "forgotten":
+        gate.touch()
         lab.wait_jobs_gone()
         forget_jobs(lab)
     journal.write_text("".join(line for line in lines if '"intent"' in line))
+    Transformer().carry_on(run)  # it is found, so nobody has to wait
+    assert run.progress().entries["a"].handle is not None
+    gate.touch()
+    Transformer().wait(run, 120)
     Transformer().carry_on(run, wait=True)
     assert printed(run) == ["a| once"]
     assert run.progress().exit_code() == 4
