@@ -21,7 +21,6 @@ from milkweed.jobspec.progress import (
     State,
     StepStatus,
     ended,
-    fold,
     judge_need,
 )
 from milkweed.jobspec.runs import (
@@ -197,16 +196,15 @@ def test_a_journal_is_read_from_where_one_was(tmp_path: Path) -> None:
 
 def test_a_journal_says_how_all_steps_are(plan: Plan) -> None:
     """Lines about steps that are not in the plan, or about nothing, change nothing."""
-    progress = fold(
-        plan,
-        [
-            {"event": "intent", "id": "a"},
-            {"event": "submitted", "id": "a", "state": "pending", "handle": {"id": "7"}},
-            {"event": "intent", "id": "z"},
-            {"event": "note"},
-            {"event": "state", "id": "a", "state": "failed", "code": 3, "reason": "r"},
-        ],
-    )
+    progress = Progress.of(plan)
+    for line in (
+        {"event": "intent", "id": "a"},
+        {"event": "submitted", "id": "a", "state": "pending", "handle": {"id": "7"}},
+        {"event": "intent", "id": "z"},
+        {"event": "note"},
+        {"event": "state", "id": "a", "state": "failed", "code": 3, "reason": "r"},
+    ):
+        progress.add(line)
     assert progress.entries["a"] == Entry(
         StepStatus(State.FAILED, 3, "r"), {"id": "7"}, intended=True
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -169,11 +169,3 @@ def judge_need(kind: NeedKind, entry: Entry) -> bool | None:
     if kind == "afterok":
         return state is State.DONE
     return state is State.FAILED
-
-
-def fold(plan: Plan, lines: Iterable[Mapping[str, Any]]) -> Progress:
-    """What a whole journal says."""
-    progress = Progress.of(plan)
-    for line in lines:
-        progress.add(line)
-    return progress
