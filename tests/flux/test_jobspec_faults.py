@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,6 +29,18 @@ def test_cancelling(instance: Instance) -> None:
     wait_until(lambda: not instance.jobs(), 30)
     assert set(states(run).values()) == {"cancelled"}
     assert Transformer().wait(run, 5) == 143
+
+
+def test_what_flux_refuses_was_not_submitted(instance: Instance) -> None:
+    """The step has failed with Flux's reason, and what comes after its submission is left out."""
+    unknown: Any = {"dependencies": [{"scheme": "afterok", "value": "1234567"}]}
+    before = len(instance.jobs(ended=True))
+    graph = make(shell("a", "true", attributes=unknown), shell("b", "true", Need("a", "submitted")))
+    run, _ = carry_out(graph)
+    assert states(run) == {"a": "failed", "b": "skipped"}
+    assert run.progress().entries["a"].refused
+    assert run.progress().exit_code() == 1
+    assert len(instance.jobs(ended=True)) == before
 
 
 def test_cancelled_by_somebody_else(instance: Instance) -> None:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+import platform
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from jobspec_work import hold
 from milkweed.errors import UnreachableError
 from milkweed.jobspec.driver import carry_out as carry_out_plan
-from milkweed.jobspec.graph import (
-    Need,
-    Shape,
-)
+from milkweed.jobspec.graph import Group, Need, Shape, Work
 from milkweed.jobspec.transformers.slurm import Transformer
 from programs import wait_until
 from slurm.jobspec_runs import (
@@ -41,6 +40,31 @@ def test_cancelling(home: Path, lab: Lab) -> None:
     assert set(states(run).values()) == {"cancelled"}
     assert Transformer().wait(run, 5) == 143
     wait_until(lambda: not left_behind(lab), 10)
+
+
+def test_what_slurm_refuses_was_not_submitted(
+    home: Path, lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The step has failed with Slurm's reason, and what comes after its submission is left out."""
+    monkeypatch.setenv("SBATCH_RESERVATION", "nowhere")
+    run, _ = carry_out(make(shell("a", "true"), shell("b", "true", Need("a", "submitted"))))
+    assert states(run) == {"a": "failed", "b": "skipped"}
+    assert "reservation" in run.progress().entries["a"].status.reason
+    assert not lab.jobs()
+
+
+def test_work_that_wants_another_kind_of_machine(home: Path, lab: Lab) -> None:
+    """It is not begun on this one, alone and in a group, and says why."""
+    other = "aarch64" if platform.machine() == "x86_64" else "x86_64"
+    requires: Any = {"requires": [{"name": "m", "field": "cpu.target", "value": other}]}
+    work = Work(argv=(), attributes=requires)
+    group = Group(id="g", work=work, steps=(shell("g/a", "echo never"),))
+    run, _ = carry_out(make(shell("a", "echo never", attributes=requires), group))
+    assert run.progress().exit_code() == 78
+    assert states(run) == {"a": "failed", "g": "failed"}
+    said = [line for line in printed(run) if f"and the jobspec requires {other}" in line]
+    assert sorted(line.partition("|")[0] for line in said) == ["a", "g/a"]
+    assert "never" not in "".join(printed(run))
 
 
 def test_cancelled_by_somebody_else(home: Path, lab: Lab) -> None:

@@ -151,11 +151,11 @@ def test_a_file_of_the_future_is_told_once(folder: Path) -> None:
     os.utime(path, (1001.0, 1001.0))
     spool.look()
     assert said == []
-    os.utime(path, (5000.0, 5000.0))
+    os.utime(path, (1e6, 1e6))
     spool.look()
     spool.look()
     [told] = said
-    assert "a.yaml: was changed at 1970-01-01" in told
+    assert "a.yaml: was changed at 1970-01-1" in told
     assert "`touch`" in told
     assert path.exists()
 

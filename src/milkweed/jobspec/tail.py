@@ -36,8 +36,8 @@ class Tail:
         return bool(self._files)
 
     def wants(self, action: Action) -> bool:
-        """Whether what an action prints is shown: somebody waits for it, or for the end of all."""
-        return self._show is not None and (self._everything or action.wait or action.watch)
+        """Whether what an action prints is followed: somebody waits for it, or looks on until the end of all."""
+        return action.wait or action.watch or (self._everything and self._show is not None)
 
     def add(self, path: str, label: str) -> None:
         """Follow one more file."""
