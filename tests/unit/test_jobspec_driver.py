@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -293,57 +292,6 @@ def test_what_was_refused_was_not_submitted() -> None:
     states = {name: each.status.state for name, each in run.progress().entries.items()}
     assert states == {"a": State.FAILED, "b": State.SKIPPED, "c": State.SKIPPED}
     assert run.progress().entries["a"].refused
-
-
-def test_a_mistake_in_the_class_of_a_step_is_told_of_that_step() -> None:
-    """It has failed with a reason that names the class; the rest of the run goes on."""
-    talker = Talker()
-    talker.world.fail["a"] = ZeroDivisionError("by zero")
-    talker.world.story = iter([{"c": DONE}])
-    run = talker.run(talker.render(graph(job("a"), job("b", "a"), job("c"))), wait=True)
-    entries = run.progress().entries
-    assert entries["a"].status.state is State.FAILED
-    assert "unit.jobspecs.TalkStep.run: ZeroDivisionError: by zero" in entries["a"].status.reason
-    assert entries["b"].status.state is State.SKIPPED
-    assert entries["c"].status.state is State.DONE
-    assert run.progress().exit_code() == 1
-
-
-def test_a_mistake_after_submitting_loses_nothing() -> None:
-    """What carries the mark of the step is found, and looked after as any other."""
-
-    class Clumsy(TalkStep):
-        def run(self, stage: Path) -> Handle:
-            super().run(stage)
-            raise ValueError("after it")
-
-    class ClumsyTalker(Talker):
-        pass
-
-    ClumsyTalker.register_step(Clumsy)
-    talker = ClumsyTalker()
-    talker.world.story = iter([{"a": DONE}])
-    run = talker.run(talker.render(graph(job("a"))), wait=True)
-    assert run.progress().exit_code() == 0
-
-
-def test_a_mistake_of_a_step_that_cannot_be_found() -> None:
-    """Whether it submitted something nobody can tell: its mark is told, so that a person can look."""
-
-    class Blind(StepBase):
-        name = "submit"
-
-        def run(self, stage: Path) -> None:
-            raise ValueError("somewhere")
-
-    class BlindTalker(Talker):
-        pass
-
-    BlindTalker.register_step(Blind)
-    talker = BlindTalker()
-    run = talker.run(talker.render(graph(job("a"))))
-    reason = run.progress().entries["a"].status.reason
-    assert f"look for {run.plan.mark('a')}" in reason
 
 
 def test_all_are_ended_whatever_one_says() -> None:

@@ -178,6 +178,9 @@ class Driver:
         reason = f"a mistake in {where}: {type(error).__name__}: {error}"
         try:
             handle = step.find()
+        except UnreachableError as silence:
+            self._leave_open(step.action.id, silence)
+            return
         except MilkweedError:
             handle = None
             reason += f"; whether it submitted anything nobody can tell, look for {step.mark}"
