@@ -129,17 +129,20 @@ class Runs:
         entries = self._make().status(run).entries
         return {name: entry.status.state.value for name, entry in entries.items()}
 
-    def carry_on_after_a_kill(self, name: str, script: Path, is_running: Callable[[], bool]) -> Run:
-        """Kill the driver of a jobspec while its work runs, and let another go on; the run."""
+    def carry_on_after_a_kill(self, name: str, folder: Path, is_running: Callable[[], bool]) -> Run:
+        """Kill the driver of a jobspec while its first work runs, and let another go on; the run."""
+        gate, script = folder / "gate", folder / "spec.yaml"
+        script.write_text(DOCUMENT.replace('echo "inst', f'{hold(gate)}; echo "inst'))
         program = textwrap.dedent(f"""
             from milkweed.jobspec import load_jobspec, load_transformer
             t = load_transformer({name!r})
             t.run(t.render(load_jobspec({str(script)!r})), wait=True)
         """)
         process = subprocess.Popen([sys.executable, "-c", program])
-        wait_until(is_running, 30)
+        wait_until(is_running, 90)
         process.send_signal(signal.SIGKILL)
         process.wait()
+        gate.touch()
         run = the_run()
         self._make().carry_on(run, wait=True)
         return run

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -190,10 +189,9 @@ def test_environment_cwd_and_output_are_kept(folder: Path, monkeypatch: pytest.M
 @pytest.mark.parametrize("script", ["sleep 60", "trap '' TERM; sleep 60 & wait; sleep 60"])
 def test_a_time_limit_ends_the_work(script: str, folder: Path) -> None:
     """What takes longer is ended, also if it does not want to."""
-    begun_s = time.monotonic()
-    found = run(sh("a", script, duration_s=0.3))
+    found = run(sh("a", f"{script}; touch late", duration_s=0.3))
     assert found.progress().exit_code() == 124
-    assert time.monotonic() - begun_s < 10
+    assert not (folder / "late").exists()
     assert find_marked(found.plan.mark("")) == []
 
 
@@ -202,7 +200,7 @@ def test_a_group_s_time_limit_is_for_all_of_it(folder: Path) -> None:
     group = Group(
         id="g",
         steps=(sh("g/a", "sleep 0.2"), sh("g/b", "sleep 60", "g/a")),
-        work=Work(argv=(), duration_s=0.8),
+        work=Work(argv=(), duration_s=4.0),
     )
     found = run(group)
     assert states(found)["g/b"] == "failed"

@@ -23,6 +23,7 @@ from jobspec_work import (
     LIVE,
     dependent_work,
     failing_group,
+    hold,
     load_example,
     make,
     mixed_group,
@@ -79,11 +80,13 @@ def test_batch_starts_a_script_once(instance: Instance) -> None:
     assert run.progress().exit_code() == 5
 
 
-def test_without_waiting(instance: Instance) -> None:
+def test_without_waiting(instance: Instance, tmp_path: Path) -> None:
     """The run is handed over at once; status, logs and the exit code come later, from anybody."""
-    run, _ = carry_out(make(shell("a", "sleep 1; echo out; exit 5")), wait=False)
+    gate = tmp_path / "gate"
+    run, _ = carry_out(make(shell("a", f"{hold(gate)}; echo out; exit 5")), wait=False)
     assert states(run)["a"] in {"pending", "running"}
-    assert Transformer().wait(run, 30) == 5
+    gate.touch()
+    assert Transformer().wait(run, 90) == 5
     assert states(run) == {"a": "failed"}
     assert printed(run) == ["a| out"]
 

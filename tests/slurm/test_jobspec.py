@@ -16,6 +16,7 @@ from jobspec_work import (
     LIVE,
     dependent_work,
     failing_group,
+    hold,
     load_example,
     mixed_group,
 )
@@ -68,9 +69,11 @@ def test_batch_starts_a_script_once(home: Path, lab: Lab) -> None:
 
 def test_without_waiting(home: Path, lab: Lab) -> None:
     """The run is handed over at once; status, logs and the exit code come later, from anybody."""
-    run, _ = carry_out(make(shell("a", "sleep 2; echo out; exit 5")), wait=False)
+    gate = home / "gate"
+    run, _ = carry_out(make(shell("a", f"{hold(gate)}; echo out; exit 5")), wait=False)
     assert states(run)["a"] in {"pending", "running"}
-    assert Transformer().wait(run, 30) == 5
+    gate.touch()
+    assert Transformer().wait(run, 90) == 5
     assert states(run) == {"a": "failed"}
     assert printed(run) == ["a| out"]
 

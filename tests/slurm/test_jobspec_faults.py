@@ -15,7 +15,6 @@ from milkweed.jobspec.graph import Group, Need, Shape, Work
 from milkweed.jobspec.transformers.slurm import Transformer
 from programs import wait_until
 from slurm.jobspec_runs import (
-    DOCUMENT,
     RUNS,
     carry_out,
     left_behind,
@@ -157,10 +156,8 @@ def forget_jobs(lab: Lab) -> None:
 
 def test_a_driver_that_is_killed(home: Path, lab: Lab) -> None:
     """SIGKILL in the middle of a run: the next one goes on where it was, with no job twice."""
-    script = home.parent / "spec.yaml"
-    script.write_text(DOCUMENT.replace('echo "inst', 'sleep 3; echo "inst'))
     is_running = lambda: any(job.state == "RUNNING" for job in lab.jobs())  # noqa: E731
-    run = RUNS.carry_on_after_a_kill("slurm", script, is_running)
+    run = RUNS.carry_on_after_a_kill("slurm", home.parent, is_running)
     assert run.progress().exit_code() == 0
     lines = printed(run)
     assert len([line for line in lines if "installing" in line]) == 2
