@@ -83,6 +83,16 @@ def test_a_scheduler_that_knows_needs_gets_all_at_once() -> None:
     assert states(run) == {"a": "pending", "b": "pending", "c": "pending"}
 
 
+def test_a_native_need_that_fails_in_the_same_look() -> None:
+    """What a scheduler was to wait for has failed by the time the last other need came true: it is not begun."""
+    talker = NativeTalker()
+    talker.world.story = iter([{"slow": DONE, "bad": ended(3)}])
+    steps = graph(job("slow"), job("bad"), job("c", "bad", Need("slow", "after")))
+    run = talker.run(talker.render(steps), wait=True)
+    assert states(run) == {"slow": "done", "bad": "failed", "c": "skipped"}
+    assert talker.world.submitted == ["slow", "bad"]
+
+
 def test_needs_that_a_scheduler_does_not_keep_are_waited_for() -> None:
     """A kind that is not among its own is kept by whoever drives."""
     talker = NativeTalker()

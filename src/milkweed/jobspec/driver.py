@@ -115,16 +115,21 @@ class Driver:
         """Queue an action if all it needs has come true; skip it if something never will."""
         if action.id not in self._waiting or action.id in self._queued:
             return
-        verdicts = [(need, self._judge(action, need.id, need.kind)) for need in action.needs]
-        for need, verdict in verdicts:
-            if verdict is False:
+        if self._skip(action):
+            return
+        if all(self._judge(action, need.id, need.kind) for need in action.needs):
+            self._queued.add(action.id)
+            self._ready.append(action.id)
+
+    def _skip(self, action: Action) -> bool:
+        """Leave an action out if something that it needs never comes true; whether it did."""
+        for need in action.needs:
+            if self._judge(action, need.id, need.kind) is False:
                 state = self.progress.entries[need.id].status.state.value
                 reason = f"it needs {need.kind}:{need.id}, which is {state}"
                 self._note(action.id, StepStatus(State.SKIPPED, None, reason))
-                return
-        if all(verdict for _, verdict in verdicts):
-            self._queued.add(action.id)
-            self._ready.append(action.id)
+                return True
+        return False
 
     def _judge(self, action: Action, needed: str, kind: Any) -> bool | None:
         entry = self.progress.entries[needed]
@@ -150,6 +155,10 @@ class Driver:
         self._ready.extend(held)
 
     def _start(self, action: Action) -> None:
+        if self._skip(
+            action
+        ):  # what the scheduler was to wait for may have ended since it was queued
+            return
         self._write("intent", id=action.id, durable=self._transformer.durable)
         step = self._make_step(action)
         try:
