@@ -1,4 +1,7 @@
-"""How long jobspecs take: reading and planning them against ruamel alone, and what a local task costs.
+"""How long jobspecs take: reading and planning them against ruamel's loader alone, and what a local task costs.
+
+The claim is about ruamel's loader in pure Python, whose parser reads jobspecs here, too: errors need its places.
+Where its loader in C is installed, the time of that is printed as well.
 
 Each number is a ratio or a difference against something measured in the same run. Exits with 1 when a
 claim is missed.
@@ -7,6 +10,7 @@ claim is missed.
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import os
 import subprocess
 import sys
@@ -59,13 +63,22 @@ def bench_reading(files: int) -> bool:
     """Parse, validate and render, against ruamel's own parsing; in turns, since machines get busy."""
     text = make_text(STEPS, 10)
     local = load_transformer("local")
-    ours = theirs = 0.0
+    has_c = importlib.util.find_spec("_ruamel_yaml") is not None
+    ours = theirs = in_c = 0.0
     for _ in range(files):
         theirs += measure(lambda: YAML(typ="safe", pure=True).load(text))
         ours += measure(lambda: local.render(parse_jobspec(text)))
+        if has_c:
+            in_c += measure(lambda: YAML(typ="safe", pure=False).load(text))
     ratio = ours / theirs
     print(f"{files} jobspecs of {STEPS} steps: parse, validate and render {ours:.2f} s")
-    print(f"  ruamel alone {theirs:.2f} s: {ratio:.2f} times as long (at most {MAX_RATIO:g})")
+    print(
+        f"  ruamel's loader in pure Python alone {theirs:.2f} s: {ratio:.2f} times as long (at most {MAX_RATIO:g})"
+    )
+    if has_c:
+        print(f"  its loader in C alone {in_c:.2f} s: {ours / in_c:.2f} times as long (no claim)")
+    else:
+        print("  its loader in C is not installed here")
     return ratio <= MAX_RATIO
 
 

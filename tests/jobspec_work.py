@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import platform
 import signal
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from milkweed.jobspec import Run, TransformerBase, load_runs
+from milkweed.jobspec import Run, TransformerBase, load_runs, parse_jobspec
 from milkweed.jobspec.graph import Graph, Group, Need, RunFile, Shape, Stage, Step, Submit, Work
 from programs import wait_until
 
@@ -128,20 +129,57 @@ class Runs:
         entries = self._make().status(run).entries
         return {name: entry.status.state.value for name, entry in entries.items()}
 
-    def carry_on_after_a_kill(self, name: str, script: Path, is_running: Callable[[], bool]) -> Run:
-        """Kill the driver of a jobspec while its work runs, and let another go on; the run."""
+    def carry_on_after_a_kill(self, name: str, folder: Path, is_running: Callable[[], bool]) -> Run:
+        """Kill the driver of a jobspec while its first work runs, and let another go on; the run."""
+        gate, script = folder / "gate", folder / "spec.yaml"
+        script.write_text(DOCUMENT.replace('echo "inst', f'{hold(gate)}; echo "inst'))
         program = textwrap.dedent(f"""
             from milkweed.jobspec import load_jobspec, load_transformer
             t = load_transformer({name!r})
             t.run(t.render(load_jobspec({str(script)!r})), wait=True)
         """)
         process = subprocess.Popen([sys.executable, "-c", program])
-        wait_until(is_running, 30)
+        wait_until(is_running, 90)
         process.send_signal(signal.SIGKILL)
         process.wait()
+        gate.touch()
         run = the_run()
         self._make().carry_on(run, wait=True)
         return run
+
+    def see_live(self, graph: Graph, gate: Path, *, wait: bool) -> list[str]:
+        """What is shown of work that goes on only when its first line was: then `gate` is there."""
+        transformer = self._make()
+        shown = Shown(self._noise)
+
+        def show(label: str, line: str) -> None:
+            shown(label, line)
+            if line == "begun":
+                gate.touch()
+
+        run = transformer.run(transformer.render(graph), wait=wait, show=show)
+        assert run.progress().exit_code() == 0, run.progress()
+        return shown
+
+
+LIVE = {
+    "a step that says it": (False, lambda gate: live("a", gate, wait=True, watch=True)),
+    "a step of a run that is waited for": (True, lambda gate: live("a", gate)),
+    "a step in a group that says it": (
+        False,
+        lambda gate: Group(
+            id="g",
+            work=Work(argv=(), shape=Shape()),
+            steps=(live("g/a", gate, wait=True, watch=True),),
+        ),
+    ),
+}
+"""Work that is shown while it runs, and whether the whole run is waited for."""
+
+
+def live(name: str, gate: Path, **more: Any) -> Submit:
+    """Work that ends when somebody has seen its first line; else its time limit ends it."""
+    return shell(name, f"echo begun; {hold(gate)}; echo seen", duration_s=180.0, **more)
 
 
 def the_run() -> Run:
@@ -151,8 +189,24 @@ def the_run() -> Run:
 
 
 EXAMPLES = Path(__file__).parents[1] / "examples" / "jobspec"
-EXAMPLE_WORDS = {"steps": "hello from", "tasks": "nothing is lost", "flux": "hello from"}
+EXAMPLE_WORDS = {
+    "steps": "hello from",
+    "tasks": "nothing is lost",
+    "flux": "hello from",
+    "hello-world-jobspec": "hello world from",
+    "hello-world-wait-jobspec": "hello world from",
+    "hello-world-batch": "the first of 2",
+}
 """The examples, and what each prints."""
+
+
+def load_example(name: str) -> Graph:
+    """An example as it is; one that requires amd64 requires this machine's kind where that is another."""
+    path = EXAMPLES / f"{name}.yaml"
+    machine = platform.machine()
+    text = path.read_text()
+    return parse_jobspec(text if machine == "x86_64" else text.replace("amd64", machine), str(path))
+
 
 DEPENDENT_STATES = {
     "bad": "failed",
@@ -164,10 +218,15 @@ DEPENDENT_STATES = {
 }
 
 
-def dependent_work() -> Graph:
-    """Work that fails after a while, and needs of all kinds."""
+def hold(gate: Path) -> str:
+    """Shell that goes on when a file is there."""
+    return f"until [ -e '{gate}' ]; do sleep 0.1; done"
+
+
+def dependent_work(gate: Path) -> Graph:
+    """Work that fails when a file is there, and needs of all kinds."""
     return make(
-        shell("bad", "sleep 3; exit 3"),
+        shell("bad", f"{hold(gate)}; exit 3"),
         shell("ok", "echo never", Need("bad")),
         shell("later", "echo never", Need("ok")),
         shell("notok", "echo repaired", Need("bad", "afternotok")),

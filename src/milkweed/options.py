@@ -238,7 +238,7 @@ def _read_duration(value: Data, site: _Site) -> float | None:
         return None
     return site.refuse(
         f"{describe(value)} is not a duration",
-        "write seconds as a number, or 90m, 1h30m, 12:00:00",
+        "write a number with a unit, such as 90s, 5m or 1h30m, or a time such as 12:00:00",
     )
 
 

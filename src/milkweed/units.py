@@ -62,7 +62,7 @@ def parse_duration(text: str | float, *, field: str) -> float:
     if not parts or "".join(number + unit for number, unit in parts) != clean:
         raise SpecError(
             f"{field}: {text!r} is not a duration",
-            hint="write seconds as a number, or 90m, 1h30m, 12:00:00",
+            hint="write a number with a unit, such as 90s, 5m or 1h30m, or a time such as 12:00:00",
         )
     return _positive(sum(float(number) * _DURATION_UNITS[unit] for number, unit in parts), field)
 

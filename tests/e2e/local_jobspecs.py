@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 from milkweed.jobspec import Run, load_transformer
 from milkweed.jobspec.graph import Graph, Need, Submit, Work
@@ -13,6 +14,11 @@ def sh(name: str, script: str, *needs: str, **more: object) -> Submit:
     """A job of one line of shell."""
     work = Work(argv=("/bin/bash", "-c", script), **more)  # type: ignore[arg-type]
     return Submit(id=name, work=work, needs=tuple(Need(need) for need in needs))
+
+
+def hold(gate: Path) -> str:
+    """Shell that goes on when a file is there."""
+    return f"until [ -e '{gate}' ]; do sleep 0.05; done"
 
 
 def run(*steps: object, wait: bool = True, lines: list[tuple[str, str]] | None = None) -> Run:

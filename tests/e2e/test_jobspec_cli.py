@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from e2e.local_jobspecs import states, until
+from e2e.local_jobspecs import hold, states, until
 from milkweed.jobspec import load_runs, load_transformer
 from milkweed.jobspec.transformers.processes import find_marked
 
@@ -126,8 +126,7 @@ def test_at_a_terminal_a_person_is_asked(folder: Path) -> None:
 
 def test_a_run_that_lost_its_driver_is_waited_for(folder: Path) -> None:
     """Somebody carries it on first; what nobody saw end is lost, and what needs it is skipped."""
-    hold = "until [ -e go ]; do sleep 0.05; done"
-    jobspec("run", "-t", "local", "-", stdin=TEXT.replace("sleep 60", hold))
+    jobspec("run", "-t", "local", "-", stdin=TEXT.replace("sleep 60", hold(folder / "go")))
     until((folder / "up").exists)
     (run,) = load_runs()
     driver = run.driver()
@@ -143,10 +142,17 @@ def test_a_run_that_lost_its_driver_is_waited_for(folder: Path) -> None:
 
 def test_logs_are_followed_through_steps_that_begin_later(folder: Path) -> None:
     """One after the other, until the run is over."""
-    text = TEXT.replace("echo one; touch up; sleep 60", "sleep 0.2; echo one").replace(
-        "never", "two"
+    text = TEXT.replace("touch up; sleep 60", "true").replace(
+        "[echo, never]", f'[bash, -c, "{hold(folder / "go")}; echo two"]'
     )
     jobspec("run", "-t", "local", "-", stdin=text)
     (run,) = load_runs()
+    command = [*JOBSPEC, "logs", "-f", run.id]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as following:
+        assert following.stdout is not None
+        assert following.stdout.readline() == "[a] one\n"
+        (folder / "go").touch()
+        assert following.stdout.read() == "[b] two\n"
+    assert following.returncode == 0
     assert jobspec("logs", "-f", run.id).stdout == "[a] one\n[b] two\n"
     assert jobspec("logs", run.id, "--step", "b").stdout == "[b] two\n"

@@ -4,22 +4,31 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from e2e.local_jobspecs import log, run, sh, states
-from milkweed.jobspec import load_jobspec, load_transformer, parse_jobspec
-from milkweed.jobspec.graph import Auth, Group, Need, RunFile, Shape, Stage, Submit, Work, Write
+from jobspec_work import EXAMPLE_WORDS, load_example
+from milkweed.jobspec import load_transformer, parse_jobspec
+from milkweed.jobspec.graph import (
+    Auth,
+    Graph,
+    Group,
+    Need,
+    RunFile,
+    Shape,
+    Stage,
+    Submit,
+    Work,
+    Write,
+)
 from milkweed.jobspec.progress import State
 from milkweed.jobspec.transformers.processes import find_marked
 
 pytestmark = pytest.mark.e2e
 
-EXAMPLES = Path(__file__).parents[2] / "examples" / "jobspec"
 HOSTILE = [
     "a b",
     "$(touch pwned)",
@@ -39,12 +48,12 @@ HOSTILE = [
 SHOW = [sys.executable, "-c", "import json,sys; print(json.dumps(sys.argv[1:]))"]
 
 
-@pytest.mark.parametrize("example", ["steps.yaml", "tasks.yaml", "flux.yaml"])
+@pytest.mark.parametrize("example", EXAMPLE_WORDS)
 @pytest.mark.parametrize("wait", [True, False])
 def test_every_example_runs(example: str, wait: bool, folder: Path) -> None:
     """The examples of all dialects end well here, waited for or not."""
     local = load_transformer("local")
-    found = local.run(local.render(load_jobspec(EXAMPLES / example)), wait=wait)
+    found = local.run(local.render(load_example(example)), wait=wait)
     assert local.wait(found, 60) == 0
     assert {each.status.state for each in found.progress().entries.values()} == {State.DONE}
 
@@ -180,10 +189,9 @@ def test_environment_cwd_and_output_are_kept(folder: Path, monkeypatch: pytest.M
 @pytest.mark.parametrize("script", ["sleep 60", "trap '' TERM; sleep 60 & wait; sleep 60"])
 def test_a_time_limit_ends_the_work(script: str, folder: Path) -> None:
     """What takes longer is ended, also if it does not want to."""
-    begun_s = time.monotonic()
-    found = run(sh("a", script, duration_s=0.3))
+    found = run(sh("a", f"{script}; touch late", duration_s=0.3))
     assert found.progress().exit_code() == 124
-    assert time.monotonic() - begun_s < 10
+    assert not (folder / "late").exists()
     assert find_marked(found.plan.mark("")) == []
 
 
@@ -192,7 +200,7 @@ def test_a_group_s_time_limit_is_for_all_of_it(folder: Path) -> None:
     group = Group(
         id="g",
         steps=(sh("g/a", "sleep 0.2"), sh("g/b", "sleep 60", "g/a")),
-        work=Work(argv=(), duration_s=0.8),
+        work=Work(argv=(), duration_s=4.0),
     )
     found = run(group)
     assert states(found)["g/b"] == "failed"
@@ -234,23 +242,18 @@ def test_what_this_dialect_says_twice_runs_once(folder: Path) -> None:
     assert (folder / "order").read_text() == "a\nb\nc\n"
 
 
-def test_many_tasks_cost_little(folder: Path) -> None:
-    """Two hundred tasks that depend on each other take not much longer than their processes."""
+def test_many_tasks(folder: Path) -> None:
+    """Two hundred tasks that depend on each other all run, each after the one that it needs."""
     steps = [
-        Submit(
-            id=f"t{at}", work=Work(argv=("true",)), needs=(Need(f"t{at - 10}"),) if at >= 10 else ()
+        sh(
+            f"t{at}",
+            f"[ {at} -lt 10 ] || [ -e {at - 10} ] && touch {at}",
+            *(f"t{at - 10}",) * (at >= 10),
         )
         for at in range(200)
     ]
-    begun_s = time.monotonic()
     assert run(*steps).progress().exit_code() == 0
-    ours_s = time.monotonic() - begun_s
-    begun_s = time.monotonic()
-    for _ in range(200):
-        subprocess.run(["true"], stdin=subprocess.DEVNULL, start_new_session=True, check=True)
-    assert (
-        ours_s - (time.monotonic() - begun_s) < 200 * 0.005 * 4
-    )  # a busy machine only ever adds time
+    assert len([name for name in os.listdir(folder) if name.isdecimal()]) == 200
 
 
 def test_no_process_and_no_descriptor_stays(folder: Path) -> None:
@@ -261,3 +264,41 @@ def test_no_process_and_no_descriptor_stays(folder: Path) -> None:
         run(sh("a", "true"))
     after = sorted(os.listdir("/proc/self/fd"))
     assert len(after) <= len(before) + 5
+
+
+def test_a_plan_means_the_same_in_another_folder(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is read of this machine is named whole when the plan is made, also inside groups."""
+    (folder / "token").write_text("s3cret")
+    (folder / "token").chmod(0o600)
+    (folder / "say").write_text("#!/bin/sh\necho other\n")
+    (folder / "say").chmod(0o700)
+    (folder / "data").write_text("data")
+    local = load_transformer("local")
+    group = Group(
+        id="g",
+        work=Work(argv=()),
+        steps=(Auth(id="g/b", secret="b", command=("./say", "x")), sh("g/c", "true", "g/b")),
+    )
+    plan = local.render(
+        Graph(steps=(Auth(id="a", secret="a", file="token"), Stage(id="s", path="data"), group))
+    )
+    elsewhere = folder / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    run = local.run(plan, wait=True)
+    assert run.progress().exit_code() == 0, run.progress()
+    assert (run.host / "data").read_text() == "data"
+    details = {action.id: action.details for action in plan.actions}
+    assert details["a"]["file"] == str(folder / "token")
+    assert details["g/b"]["command"] == [str(folder / "say"), "x"]
+
+
+def test_a_task_and_a_step_of_the_same_name(folder: Path) -> None:
+    """The first task of `a` and the step `a.0` are told under one name, and are two logs."""
+    found = run(
+        sh("a", "echo task $JOBSPEC_TASK_RANK", shape=Shape(slots=2)), sh("a.0", "echo step", "a")
+    )
+    printed = sorted(load_transformer("local").logs(found))
+    assert printed == [("a.0", "step"), ("a.0", "task 0"), ("a.1", "task 1")]

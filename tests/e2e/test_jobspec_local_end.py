@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from e2e.local_jobspecs import run, sh, states, until
+from e2e.local_jobspecs import hold, run, sh, states, until
 from milkweed import identity
 from milkweed.jobspec import load_runs, load_transformer
 from milkweed.jobspec.graph import Need, Submit, Work
@@ -20,9 +20,11 @@ pytestmark = pytest.mark.e2e
 
 def test_a_run_goes_on_without_whoever_asked(folder: Path) -> None:
     """Not waiting returns at once; the graph is carried on to its end, and its code is asked for later."""
-    found = run(sh("a", "sleep 0.5; exit 6"), sh("b", "echo never", "a"), wait=False)
+    gate = folder / "go"
+    found = run(sh("a", f"{hold(gate)}; exit 6"), sh("b", "echo never", "a"), wait=False)
     assert states(found) == {"a": "running", "b": "waiting"}
     assert found.driver() is not None
+    gate.touch()
     local = load_transformer("local")
     assert local.wait(found, 30) == 6
     assert states(found) == {"a": "failed", "b": "skipped"}
@@ -93,7 +95,7 @@ def test_a_driver_that_was_killed_loses_nothing(folder: Path) -> None:
 def test_another_driver_carries_on(folder: Path) -> None:
     """Work whose end nobody saw is lost, neither done nor failed; the rest of the graph is judged by that."""
     found = run(
-        sh("a", "touch up; sleep 0.5"),
+        sh("a", f"touch up; {hold(folder / 'go')}"),
         sh("b", "echo never", "a"),
         sh("c", "echo c", "a"),
         wait=False,
@@ -103,6 +105,7 @@ def test_another_driver_carries_on(folder: Path) -> None:
     assert driver is not None
     identity.send_signal(driver, signal.SIGKILL)
     until(lambda: not found.is_driven())
+    (folder / "go").touch()
     local = load_transformer("local")
     local.carry_on(found, wait=True)
     assert states(found) == {"a": "lost", "b": "skipped", "c": "skipped"}

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from e2e.local_jobspecs import until
+from e2e.local_jobspecs import hold, until
 from milkweed.jobspec import load_runs
 from milkweed.jobspec.spool import POINTS
 
@@ -100,13 +100,15 @@ def test_services_share_a_folder(place: Path, folder: Path) -> None:
 def test_runs_go_on_without_a_service(place: Path, folder: Path) -> None:
     """`--once` ends at once; what it started is over later, and the next look tells."""
     (place / "a.yaml").write_text(
-        TEXT.format(ran=folder / "ran").replace("echo then", "sleep 0.3; echo then")
+        TEXT.format(ran=folder / "ran").replace("echo then", f"{hold(folder / 'go')}; echo then")
     )
     os.utime(place / "a.yaml", (1000, 1000))
     shown = serve(place, "--once").stderr
     assert "a.yaml: taken, run" in shown
     (run,) = load_runs()
-    until(lambda: run.progress().over)
+    assert not run.progress().over
+    (folder / "go").touch()
+    until(lambda: run.progress().over, 60)
     assert len(files(place, "running")) == 1
     assert ": done" in serve(place, "--once").stderr
     assert len(files(place, "done")) == 1
@@ -114,8 +116,8 @@ def test_runs_go_on_without_a_service(place: Path, folder: Path) -> None:
 
 def test_a_driver_that_is_killed_is_replaced(place: Path, folder: Path) -> None:
     """The service sees to the rest of the run: the work that was lost is told, and nothing is repeated."""
-    hold = f"touch {folder}/up; until [ -e {folder}/go ]; do sleep 0.05; done; echo ran"
-    text = TEXT.format(ran=folder / "ran").replace("echo ran", hold)
+    script = f"touch {folder}/up; {hold(folder / 'go')}; echo ran"
+    text = TEXT.format(ran=folder / "ran").replace("echo ran", script)
     (place / "a.yaml").write_text(text)
     os.utime(place / "a.yaml", (1000, 1000))
     serve(place, "--once")

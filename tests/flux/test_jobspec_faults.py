@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from flux.instance import Instance
 from flux.jobspec_runs import RUNS, carry_out, printed, states
-from jobspec_work import DOCUMENT, make, shell, the_run
+from jobspec_work import make, shell, the_run
 from milkweed.errors import UnreachableError
 from milkweed.jobspec.driver import carry_out as carry_out_plan
 from milkweed.jobspec.graph import Group, Need, Shape, Work
@@ -28,6 +29,18 @@ def test_cancelling(instance: Instance) -> None:
     wait_until(lambda: not instance.jobs(), 30)
     assert set(states(run).values()) == {"cancelled"}
     assert Transformer().wait(run, 5) == 143
+
+
+def test_what_flux_refuses_was_not_submitted(instance: Instance) -> None:
+    """The step has failed with Flux's reason, and what comes after its submission is left out."""
+    unknown: Any = {"dependencies": [{"scheme": "afterok", "value": "1234567"}]}
+    before = len(instance.jobs(ended=True))
+    graph = make(shell("a", "true", attributes=unknown), shell("b", "true", Need("a", "submitted")))
+    run, _ = carry_out(graph)
+    assert states(run) == {"a": "failed", "b": "skipped"}
+    assert run.progress().entries["a"].refused
+    assert run.progress().exit_code() == 1
+    assert len(instance.jobs(ended=True)) == before
 
 
 def test_cancelled_by_somebody_else(instance: Instance) -> None:
@@ -127,10 +140,8 @@ def test_a_crash_between_two_replicas(instance: Instance) -> None:
 
 def test_a_driver_that_is_killed(instance: Instance, tmp_path: Path) -> None:
     """SIGKILL in the middle of a run: the next one goes on where it was, with no job twice."""
-    script = tmp_path / "spec.yaml"
-    script.write_text(DOCUMENT.replace('echo "inst', 'sleep 3; echo "inst'))
     is_running = lambda: any(job["state"] == "RUN" for job in instance.jobs())  # noqa: E731
-    run = RUNS.carry_on_after_a_kill("flux", script, is_running)
+    run = RUNS.carry_on_after_a_kill("flux", tmp_path, is_running)
     assert run.progress().exit_code() == 0
     lines = printed(run)
     assert len([line for line in lines if "installing" in line]) == 2

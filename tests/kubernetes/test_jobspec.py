@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import subprocess
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from jobspec_work import EXAMPLE_WORDS, load_example
 from kubernetes.jobspecs import LIMIT_S, Place, graph, states, work
 from kubernetes.lab import WORKER, wait
 from milkweed.jobspec import load_jobspec, parse_jobspec
@@ -66,6 +68,14 @@ def test_the_other_examples(place: Place, name: str) -> None:
     else:
         assert printed.count("training tiny") == 2
         assert "all done; nothing is lost" in printed
+
+
+@pytest.mark.parametrize("name", [name for name in EXAMPLE_WORDS if "hello" in name])
+def test_what_machines_must_be(place: Place, name: str) -> None:
+    """The kind of machine is asked for, and no GPU is needed; the same files as elsewhere."""
+    run = place.run(load_example(name))
+    assert run.progress().exit_code() == 0
+    assert any(EXAMPLE_WORDS[name] in text for _, text in place.lines(run))
 
 
 def test_a_batch_script_runs_once(place: Place) -> None:
@@ -218,22 +228,30 @@ def test_secrets(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_files_of_this_machine(place: Place, tmp_path: Path) -> None:
-    """A folder travels with hostile names, any bytes and modes; what is too large for one object, too."""
+    """A folder travels with hostile names, any bytes, modes, links and empty folders, large files in pieces."""
     source = tmp_path / "data set"
     (source / "in ner").mkdir(parents=True)
     (source / "in ner" / "ü $(x).bin").write_bytes(bytes(range(256)))
     (source / ".hidden").write_text("h")
     (source / "run me").write_text("#!/bin/sh\nsha256sum big.0 big.1 | wc -l\n")
     (source / "run me").chmod(0o700)
+    (source / "to").symlink_to("in ner")
+    (source / "void").mkdir()
     for number in range(2):
         (source / f"big.{number}").write_bytes(os.urandom(800_000))
-    check = "cd 'data set'; wc -c <'in ner/ü $(x).bin'; cat .hidden; echo; './run me'; touch new; ls new"
+    huge = os.urandom(2_500_000)
+    (source / "huge").write_bytes(huge)
+    check = (
+        "cd 'data set'; wc -c <'to/ü $(x).bin'; cat .hidden; echo; './run me'; touch new; ls new;"
+        "rmdir void && readlink to && sha256sum <huge"
+    )
     steps = (
         Stage(id="stage", path=str(source)),
         work("use", "sh", "-c", check, needs=("stage",), environment={"LC_ALL": "C.UTF-8"}),
     )
     run = place.run(graph(*steps))
-    assert [text.strip() for _, text in place.make().logs(run)] == ["256", "h", "2", "new"]
+    lines = [text.strip() for _, text in place.make().logs(run)]
+    assert lines == ["256", "h", "2", "new", "in ner", f"{hashlib.sha256(huge).hexdigest()}  -"]
 
 
 def test_output_goes_to_a_file(place: Place, folder: Path) -> None:
@@ -246,6 +264,19 @@ def test_output_goes_to_a_file(place: Place, folder: Path) -> None:
     assert run.progress().exit_code() == 0
     assert (folder / "out.txt").read_text() == "line\n"
     assert ("look", "line") in place.lines(run)
+
+
+def test_output_that_cannot_be_written(place: Place, folder: Path) -> None:
+    """The step has failed with the reason, and the run ends; nobody tries for ever."""
+    (folder / "out").mkdir()
+    steps = (
+        work("gone", "rmdir", str(folder / "out"), local=True),
+        work("print", "echo", "line", output="out/x", needs=("gone",)),
+    )
+    run = place.run(graph(*steps))
+    assert run.progress().exit_code() == 1
+    status = run.progress().entries["print"].status
+    assert status.describe().startswith("failed (1): its output cannot be written: No such file")
 
 
 def test_files_are_kept_apart(place: Place) -> None:

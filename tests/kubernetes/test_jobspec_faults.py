@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,18 @@ from milkweed.jobspec.progress import State
 from milkweed.jobspec.runs import create_run
 from milkweed.jobspec.transformers.kubernetes_cluster import ensure_objects
 from milkweed.kube.api import ApiError
+
+
+def open_gate(place: Place) -> None:
+    """Let the work in the only pod go on: it waits for a file."""
+
+    def is_open() -> bool:
+        pods = place.lab.kubectl("-n", place.namespace, "get", "pods", "-o", "name", check=False)
+        pod = pods.stdout.strip()
+        gate = "/tmp/go"  # noqa: S108  of the pod
+        return place.lab.in_pod(place.namespace, pod, "touch", gate, check=False).returncode == 0
+
+    wait(is_open, 60, "the pod can be reached")
 
 
 def test_a_time_limit(place: Place) -> None:
@@ -37,17 +48,18 @@ def test_cancelling(place: Place) -> None:
     made = place.make()
     wait(lambda: ("run", "began") in place.lines(run), 60, "it began", lambda: states(run))
     assert len(place.lab.objects(place.namespace)) >= 2
-    started_s = time.monotonic()
     progress = made.cancel(run)
-    assert time.monotonic() - started_s < 25  # and not the 30 s that pods are given
     assert progress.exit_code() == 143
+    assert ("run", "ended") in place.lines(run), "it was told to end, and not killed"
     assert states(run) == {"run": "cancelled", "next": "cancelled"}
     place.lab.wait_empty(place.namespace)
 
 
 def test_the_api_server_goes_away(place: Place) -> None:
     """Nothing is known then, and nothing is lost: every line is there once, and the code is that of the work."""
-    count = "i=0; while [ $i -lt 60 ]; do echo $i; i=$((i+1)); sleep 0.2; done; exit 5"
+    count = (
+        "i=0; until [ -e /tmp/go ]; do echo $i; i=$((i+1)); sleep 0.2; done; echo last $i; exit 5"
+    )
     steps = (
         work("count", "sh", "-c", count),
         Submit(id="then", work=Work(argv=("true",)), needs=(Need("count", "afterany"),)),
@@ -57,8 +69,11 @@ def test_the_api_server_goes_away(place: Place) -> None:
     place.lab.stop_api()
     wait(lambda: states(run)["count"] == "unknown", 60, "unknown", lambda: states(run))
     place.lab.start_api()
+    open_gate(place)
     assert place.make().wait(run, LIMIT_S) == 5
-    assert [text for _, text in place.make().logs(run)] == [str(each) for each in range(60)]
+    *lines, last = [text for _, text in place.make().logs(run)]
+    assert lines == [str(each) for each in range(len(lines))]
+    assert last == f"last {len(lines)}"
     assert states(run) == {"count": "failed", "then": "done"}
 
 
@@ -79,8 +94,8 @@ def test_a_crash_between_intent_and_record(place: Place) -> None:
 
 def test_a_driver_that_is_killed(place: Place) -> None:
     """Its Job goes on, is seen without it, and is carried on by the next."""
-    until = "echo a; until [ -e /tmp/go ]; do sleep 0.1; done; echo b; exit 7"
-    run = place.run(graph(work("long", "sh", "-c", until)), waits=False)
+    script = "echo a; until [ -e /tmp/go ]; do sleep 0.1; done; echo b; exit 7"
+    run = place.run(graph(work("long", "sh", "-c", script)), waits=False)
     wait(lambda: ("long", "a") in place.lines(run), 60, "it began", lambda: states(run))
     driver = run.driver()
     assert driver is not None
@@ -89,8 +104,7 @@ def test_a_driver_that_is_killed(place: Place) -> None:
     made = place.make()
     assert made.status(run).entries["long"].status.state is State.RUNNING
     assert list(made.logs(run)) == [("long", "a")]
-    [pod] = place.lab.get("pods", "-n", place.namespace)["items"]
-    place.lab.in_pod(place.namespace, pod["metadata"]["name"], "touch", "/tmp/go")  # noqa: S108  in the pod
+    open_gate(place)
     made.carry_on(run, wait=True)
     assert run.progress().exit_code() == 7
     assert place.lines(run) == [("long", "a"), ("long", "b")]

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+import platform
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from jobspec_work import hold
 from milkweed.errors import UnreachableError
 from milkweed.jobspec.driver import carry_out as carry_out_plan
-from milkweed.jobspec.graph import (
-    Need,
-    Shape,
-)
+from milkweed.jobspec.graph import Group, Need, Shape, Work
 from milkweed.jobspec.transformers.slurm import Transformer
 from programs import wait_until
 from slurm.jobspec_runs import (
-    DOCUMENT,
     RUNS,
     carry_out,
     left_behind,
@@ -42,6 +41,31 @@ def test_cancelling(home: Path, lab: Lab) -> None:
     wait_until(lambda: not left_behind(lab), 60)
 
 
+def test_what_slurm_refuses_was_not_submitted(
+    home: Path, lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The step has failed with Slurm's reason, and what comes after its submission is left out."""
+    monkeypatch.setenv("SBATCH_RESERVATION", "nowhere")
+    run, _ = carry_out(make(shell("a", "true"), shell("b", "true", Need("a", "submitted"))))
+    assert states(run) == {"a": "failed", "b": "skipped"}
+    assert "reservation" in run.progress().entries["a"].status.reason
+    assert not lab.jobs()
+
+
+def test_work_that_wants_another_kind_of_machine(home: Path, lab: Lab) -> None:
+    """It is not begun on this one, alone and in a group, and says why."""
+    other = "aarch64" if platform.machine() == "x86_64" else "x86_64"
+    requires: Any = {"requires": [{"name": "m", "field": "cpu.target", "value": other}]}
+    work = Work(argv=(), attributes=requires)
+    group = Group(id="g", work=work, steps=(shell("g/a", "echo never"),))
+    run, _ = carry_out(make(shell("a", "echo never", attributes=requires), group))
+    assert run.progress().exit_code() == 78
+    assert states(run) == {"a": "failed", "g": "failed"}
+    said = [line for line in printed(run) if f"and the jobspec requires {other}" in line]
+    assert sorted(line.partition("|")[0] for line in said) == ["a", "g/a"]
+    assert "never" not in "".join(printed(run))
+
+
 def test_cancelled_by_somebody_else(home: Path, lab: Lab) -> None:
     """An administrator's scancel is told as such."""
     run, _ = carry_out(make(shell("a", "sleep 300")), wait=False)
@@ -51,18 +75,18 @@ def test_cancelled_by_somebody_else(home: Path, lab: Lab) -> None:
     assert "CANCELLED" in Transformer().status(run).entries["a"].status.reason
 
 
-def test_a_controller_that_is_away(home: Path, lab: Lab, tmp_path: Path) -> None:
+def test_a_controller_that_is_away(home: Path, lab: Lab) -> None:
     """Nobody answers, so nothing is known; when it is back, everything is."""
-    work = f"echo begun; while ! [ -e {tmp_path}/go ]; do sleep 0.1; done; exit 6"
-    run, _ = carry_out(make(shell("a", work)), wait=False)
+    gate = home / "gate"
+    run, _ = carry_out(make(shell("a", f"echo begun; {hold(gate)}; exit 6")), wait=False)
     wait_until(lambda: printed(run) == ["a| begun"], 60)
     lab.stop_controller()
     assert states(run)["a"] == "unknown"
     with pytest.raises(UnreachableError):
         Transformer().cancel(run)
     lab.start_controller()
-    (tmp_path / "go").touch()
-    assert Transformer().wait(run, 90) == 6
+    gate.touch()
+    assert Transformer().wait(run, 120) == 6
 
 
 def test_a_submission_without_an_answer(home: Path, lab: Lab) -> None:
@@ -102,14 +126,20 @@ def test_whoever_waits_waits_for_the_controller(home: Path, lab: Lab) -> None:
 @pytest.mark.parametrize("when", ["queued", "forgotten"])
 def test_a_crash_between_intent_and_record(when: str, home: Path, lab: Lab) -> None:
     """The job is found by its mark, or by its own sign in the run's folder, and is not made twice."""
-    run, _ = carry_out(make(shell("a", "echo once; sleep 2; exit 4")), wait=False)
+    gate = home / "gate"
+    run, _ = carry_out(make(shell("a", f"echo once; {hold(gate)}; exit 4")), wait=False)
     journal = run.journal.path
     lines = journal.read_text().splitlines(keepends=True)
     wait_until(lambda: printed(run) == ["a| once"], 60)
     if when == "forgotten":
+        gate.touch()
         lab.wait_jobs_gone()
         forget_jobs(lab)
     journal.write_text("".join(line for line in lines if '"intent"' in line))
+    Transformer().carry_on(run)  # it is found, so nobody has to wait
+    assert run.progress().entries["a"].handle is not None
+    gate.touch()
+    Transformer().wait(run, 120)
     Transformer().carry_on(run, wait=True)
     assert printed(run) == ["a| once"]
     assert run.progress().exit_code() == 4
@@ -126,10 +156,8 @@ def forget_jobs(lab: Lab) -> None:
 
 def test_a_driver_that_is_killed(home: Path, lab: Lab) -> None:
     """SIGKILL in the middle of a run: the next one goes on where it was, with no job twice."""
-    script = home.parent / "spec.yaml"
-    script.write_text(DOCUMENT.replace('echo "inst', 'sleep 3; echo "inst'))
     is_running = lambda: any(job.state == "RUNNING" for job in lab.jobs())  # noqa: E731
-    run = RUNS.carry_on_after_a_kill("slurm", script, is_running)
+    run = RUNS.carry_on_after_a_kill("slurm", home.parent, is_running)
     assert run.progress().exit_code() == 0
     lines = printed(run)
     assert len([line for line in lines if "installing" in line]) == 2

@@ -20,7 +20,7 @@ START_S = 1_794_800_000.0
 # An answer is a folder, named by the first words of a call, the longest name first.
 PROGRAM = """#!/bin/sh
 home='{home}'
-{{ printf '%s\\037' "$@"; printf '\\036'; }} >>"$home/calls"
+printf '%s\\036' "$(printf '%s\\037' "$@")" >>"$home/calls"  # in one piece: others write, too
 env | sort >"$home/env"
 for name in "$1 $2" "$1" ""; do [ -d "$home/answers/$name@" ] && break; done
 answer="$home/answers/$name@"

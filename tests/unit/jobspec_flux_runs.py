@@ -16,7 +16,7 @@ from milkweed.jobspec.transformers.flux import Transformer
 # Jobs are numbered from 1 on; `jobs/N` is what the list says of one, `outputs/N` what it printed.
 PROGRAM = """#!/bin/sh
 home='{home}'
-{{ printf '%s\\037' "$@"; printf '\\036'; }} >>"$home/calls"
+printf '%s\\036' "$(printf '%s\\037' "$@")" >>"$home/calls"  # in one piece: others write, too
 if [ -f "$home/away" ]; then cat "$home/away" >&2; exit 1; fi
 [ -f "$home/then" ] && . "$home/then"
 last=

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
+from typer.main import get_command
 from typer.testing import CliRunner, Result
 
 from milkweed import __version__
@@ -40,6 +43,60 @@ def test_every_command_has_help(command: str) -> None:
     assert done.exit_code == 0
     assert f"Usage: milkweed {command}" in done.stdout
     assert "..." not in done.stdout.partition("\n")[2]
+
+
+def find_commands(group: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Every command with the words that call it, those in groups included."""
+    for name in group.list_commands(None):
+        command = group.get_command(None, name)
+        if hasattr(command, "list_commands"):
+            yield from find_commands(command, (*words, name))
+        else:
+            yield (*words, name), command
+
+
+EVERY = dict(find_commands(get_command(app)))
+NEEDING = {
+    words: [each for each in command.params if each.required]
+    for words, command in EVERY.items()
+    if any(each.required for each in command.params)
+}
+
+
+@pytest.mark.parametrize("words", sorted(NEEDING), ids=" ".join)
+def test_what_a_command_needs_is_asked_for(words: tuple[str, ...]) -> None:
+    """Without what it needs, a command says how it is used and what is missing, and ends with code 2."""
+    done = milkweed(*words)
+    assert done.exit_code == 2, done.output
+    assert f"Usage: milkweed {' '.join(words)}" in done.stderr
+    assert "Missing " in done.stderr
+    assert "mistake in milkweed" not in done.stderr
+
+
+def test_each_thing_that_is_needed_is_asked_for(folder: Path) -> None:
+    """Of several things that a command needs, each is asked for when it alone is missing."""
+    assert {("jobspec", "run"), ("jobspec", "convert"), ("jobspec", "wait")} <= set(NEEDING)
+    (folder / "x.yaml").write_text("version: 1\n")
+    done = milkweed("jobspec", "convert", "x.yaml")
+    assert done.exit_code == 2
+    assert "--to" in done.stderr
+    done = milkweed("jobspec", "convert", "--to", "flux-v1")
+    assert done.exit_code == 2
+    assert "FILE" in done.stderr
+
+
+@pytest.mark.parametrize("words", sorted(set(EVERY) - set(NEEDING)), ids=" ".join)
+def test_no_command_breaks_without_a_word(
+    words: tuple[str, ...], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A command that needs nothing never says that milkweed is wrong when it gets nothing."""
+    del folder
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setenv("KUBECONFIG", "/nowhere")
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    done = milkweed(*words)
+    assert "mistake in milkweed" not in done.output
+    assert done.exit_code in {0, 1, 2}
 
 
 def test_version() -> None:

@@ -77,6 +77,18 @@ def test_the_document_s_flags(flag: str) -> None:
     assert "install.sh" in done.stdout
 
 
+def test_whatever_breaks_what_was_begun_is_told(site: Path) -> None:
+    """A mistake in a plugin that nobody expects does not hide that there is a run, and how to end it."""
+    text = PLUGIN.replace("return ended(", "return {'id': 'x'}; (").replace('"site"', '"broken"')
+    (site / "jobspec_broken.py").write_text(text)
+    done = milkweed("run", "-t", "broken", "--wait", "steps.yaml")
+    assert done.exit_code == 1
+    short = last_run()[:8]
+    assert f"run {short} is not over" in done.stderr
+    assert f"milkweed jobspec cancel {short}" in done.stderr
+    assert "AssertionError: it was done at once" in done.stderr
+
+
 def test_the_default_is_flux() -> None:
     """Without a name it is Flux that is meant, as the document says."""
     assert "[default: flux]" in " ".join(alone("run", "--help").stdout.split())

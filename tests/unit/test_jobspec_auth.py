@@ -10,9 +10,10 @@ import pytest
 
 from milkweed.errors import AccessError
 from milkweed.jobspec.auth import get_secret, save_secret
-from milkweed.jobspec.graph import Auth
+from milkweed.jobspec.graph import Auth, Stage
 from milkweed.jobspec.progress import DONE
 from milkweed.jobspec.runs import create_run
+from milkweed.jobspec.whole_paths import make_whole
 from unit.jobspecs import Talker, graph, job
 
 SECRET = "hunter2-and-more"
@@ -129,3 +130,12 @@ def test_a_secret_replaces_the_one_before() -> None:
     os.symlink(outside, run.secrets / "hub")
     save_secret(run, "hub", b"new")
     assert ((run.secrets / "hub").read_text(), outside.read_text()) == ("new", "old")
+
+
+def test_whole_paths_are_left_as_they_are() -> None:
+    """A graph without paths of the working folder is the same one; `~` is the home of whoever plans."""
+    found = graph(Stage(id="s", path="/etc/hosts"), Auth(id="a", secret="a", command=("vault",)))
+    assert make_whole(found) is found
+    [step] = make_whole(graph(Stage(id="s", path="~/x"))).steps
+    assert isinstance(step, Stage)
+    assert step.path == os.path.expanduser("~/x")

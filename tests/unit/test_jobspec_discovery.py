@@ -10,7 +10,13 @@ import pytest
 
 from gates.tree import pyproject
 from milkweed.errors import JobspecError, TransformerError
-from milkweed.jobspec import list_transformers, load_transformer, parse_jobspec, transformer_names
+from milkweed.jobspec import (
+    find_run,
+    list_transformers,
+    load_transformer,
+    parse_jobspec,
+    transformer_names,
+)
 from milkweed.jobspec.discovery import BUILT_IN, GROUP
 from unit.jobspecs import STEPS
 
@@ -74,6 +80,16 @@ def test_a_package_is_found_by_its_name(site: Path) -> None:
     run = transformer.run(transformer.render(parse_jobspec(STEPS)))
     assert run.progress().exit_code() == 0
     assert "job.sh" in (run.files / "submitted").read_text()
+
+
+def test_a_plugin_that_calls_itself_otherwise(site: Path) -> None:
+    """Its runs are found again by the name that it was found by, whatever its class is called."""
+    (site / "jobspec_other.py").write_text(PLUGIN)
+    transformer = load_transformer("other")
+    run = transformer.run(transformer.render(parse_jobspec(STEPS)))
+    again = find_run(run.id)
+    assert again.plan.transformer == "other"
+    assert load_transformer(again.plan.transformer).status(again).over
 
 
 def test_a_module_is_enough(site: Path) -> None:

@@ -13,7 +13,7 @@ from milkweed.jobspec.driver import Driver, Wake, cancel_run, describe
 from milkweed.jobspec.graph import Graph, Need, Stage, Write
 from milkweed.jobspec.progress import DONE, State, StepStatus, ended
 from milkweed.jobspec.runs import Run, create_run, load_runs
-from milkweed.jobspec.steps import StepBase
+from milkweed.jobspec.steps import Handle, StepBase
 from milkweed.testing import FakeClock
 from unit.jobspecs import NativeTalker, Talker, TalkStep, graph, job
 
@@ -81,6 +81,16 @@ def test_a_scheduler_that_knows_needs_gets_all_at_once() -> None:
     assert talker.world.before["c"] == {"b": {"id": "job-b"}}
     assert talker.world.pauses == 0
     assert states(run) == {"a": "pending", "b": "pending", "c": "pending"}
+
+
+def test_a_native_need_that_fails_in_the_same_look() -> None:
+    """What a scheduler was to wait for has failed by the time the last other need came true: it is not begun."""
+    talker = NativeTalker()
+    talker.world.story = iter([{"slow": DONE, "bad": ended(3)}])
+    steps = graph(job("slow"), job("bad"), job("c", "bad", Need("slow", "after")))
+    run = talker.run(talker.render(steps), wait=True)
+    assert states(run) == {"slow": "done", "bad": "failed", "c": "skipped"}
+    assert talker.world.submitted == ["slow", "bad"]
 
 
 def test_needs_that_a_scheduler_does_not_keep_are_waited_for() -> None:
@@ -280,6 +290,38 @@ def test_steps_that_wait_for_nothing_are_told() -> None:
     with pytest.raises(RuntimeError, match="these steps wait for nothing: a"):
         driver.drive(until_over=True)
     wake.close()
+
+
+def test_what_was_refused_was_not_submitted() -> None:
+    """In a chain of steps, what comes after one that nobody took is left out."""
+    talker = Talker()
+    talker.world.fail["a"] = BackendError("the queue is closed")
+    found = graph(job("a"), job("b", Need("a", "submitted")), job("c", Need("a", "after")))
+    run = talker.run(talker.render(found))
+    assert talker.world.submitted == []
+    states = {name: each.status.state for name, each in run.progress().entries.items()}
+    assert states == {"a": State.FAILED, "b": State.SKIPPED, "c": State.SKIPPED}
+    assert run.progress().entries["a"].refused
+
+
+def test_all_are_ended_whatever_one_says() -> None:
+    """One that cannot be ended keeps none of the others running."""
+
+    class Stubborn(TalkStep):
+        def cancel(self, handle: Handle) -> None:
+            super().cancel(handle)
+            if self.action.id == "a":
+                raise BackendError("not now")
+
+    class StubbornTalker(Talker):
+        pass
+
+    StubbornTalker.register_step(Stubborn)
+    talker = StubbornTalker()
+    run = talker.run(talker.render(graph(job("a"), job("b"))))
+    with pytest.raises(BackendError, match="not now"):
+        talker.cancel(run)
+    assert talker.world.cancelled == ["job-a", "job-b"]
 
 
 def test_a_pause_ends_with_the_word_to_stop() -> None:

@@ -265,7 +265,7 @@ def test_the_task_file_is_what_a_shell_runs(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        ({"attributes": {"requires": []}}, "does not honour 'requires'"),
+        ({"attributes": {"requires": [{"field": "os.name", "value": "x"}]}}, "'os.name' cannot be"),
         ({"cwd": "here"}, "cwd: 'here' does not begin with a slash"),
     ],
 )

@@ -20,6 +20,7 @@ from milkweed.jobspec.graph import Auth, Custom, Graph, Group, Need, Shape, Stag
 from milkweed.jobspec.runs import Run
 from milkweed.jobspec.transformers import kubernetes as module, kubernetes_cluster as clusters
 from milkweed.jobspec.transformers.kubernetes_objects import name_of
+from milkweed.jobspec.transformers.kubernetes_reading import log_files
 from milkweed.kube.resources import CONFIG_MAPS, SECRETS
 from unit.jobspec_kubernetes import (
     RUN_ID,
@@ -64,6 +65,22 @@ def refused(*steps: Any, **settings: Any) -> str:
 # What is refused before anything is made
 
 
+def test_tasks_and_steps_do_not_print_under_one_name() -> None:
+    """In one pod lines are told apart by their label: two that have the same are refused."""
+    two = Shape(slots=2)
+    with pytest.raises(SpecError, match=r"two steps of 'g' would print as 'g/x\.0'"):
+        render(graph(group(work("g/x", shape=two), work("g/x.0"), shape=two)))
+
+
+def test_logs_have_names_of_their_own() -> None:
+    """A task of one step and another step do not share a file."""
+    ours = {
+        *log_files("/l", "a", ["a.0", "a.1"]).values(),
+        *log_files("/l", "a.0", ["a.0"]).values(),
+    }
+    assert ours == {"/l/a@a.0.log", "/l/a@a.1.log", "/l/a.0.log"}
+
+
 def test_there_must_be_an_image() -> None:
     """Without one nothing could run; the error says how to name it."""
     text = refused(work("x"), image="")
@@ -87,6 +104,8 @@ def test_settings_are_looked_at_first() -> None:
         ({"attributes": {"constraints": {}}}, "does not honour 'constraints'"),
         ({"cwd": "relative"}, "does not begin with a slash"),
         ({"output": "{{id}}.txt"}, "only Flux fills in"),
+        ({"output": "nowhere/x"}, "'nowhere/x' lies in no folder of this machine"),
+        ({"output": "/"}, "'/' is a folder"),
         ({"environment": {"A=B": "x"}}, "'A=B' cannot be set in a container"),
         ({"environment": {"A.B": None}}, "'A.B' cannot be taken away in a container"),
         ({"queue": "a b"}, "queue"),

@@ -91,6 +91,21 @@ def test_what_was_begun_is_undone() -> None:
     assert yard.made() == []
 
 
+def test_output_that_cannot_be_written_fails_the_step(folder: Path) -> None:
+    """It is over with the reason, and what needs it is left out; nobody tries for ever."""
+    (folder / "out").mkdir()
+
+    def behave(yard: Yard, job: Any) -> None:
+        (folder / "out").rmdir()
+        succeed(yard, job)
+
+    found = run(Yard(behave), graph(work("a", output="out/x"), work("b", needs=("a",))))
+    told = states(found)
+    assert told["a"].startswith("failed (1): its output cannot be written: No such file or directo")
+    assert told["b"] == "skipped: it needs afterok:a, which is failed"
+    assert found.progress().exit_code() == 1
+
+
 def test_a_job_that_somebody_deleted() -> None:
     """It is told, and nobody waits for it."""
     yard = Yard(lambda yard, job: yard.remove(JOBS.plural, "lab", job["metadata"]["name"]))

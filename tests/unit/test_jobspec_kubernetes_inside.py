@@ -9,7 +9,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -154,11 +153,9 @@ def test_time_limits(tmp_path: Path) -> None:
     assert (code, lines) == (124, [])
     steps = (
         sh("g/a", "sleep 0.1", within={"g": 0.4}),
-        sh("g/b", "sleep 60", within={"g": 0.4}, needs=["g/a"]),
+        sh("g/b", "sleep 60; echo late", within={"g": 0.4}, needs=["g/a"]),
     )
-    began_s = time.monotonic()
-    assert run(tmp_path, *steps)[0] == 124
-    assert time.monotonic() - began_s < 10
+    assert run(tmp_path, *steps) == (124, [])
 
 
 @pytest.mark.e2e

@@ -13,7 +13,7 @@ from milkweed.jobspec.graph import Auth, Graph, Group, Need, Shape, Stage, Step,
 from milkweed.jobspec.runner import find_soon
 from milkweed.jobspec.transformers import local
 from milkweed.jobspec.transformers.local import Transformer, list_gpus, place_file
-from milkweed.jobspec.transformers.requirements import check_requirements
+from milkweed.jobspec.transformers.requirements import check_requirements, read_machines
 from unit.jobspecs import EXAMPLES, STEPS, graph, job
 
 
@@ -147,6 +147,20 @@ def test_what_this_machine_cannot_do_is_refused(step: Step, said: str) -> None:
 
 def require(field: str, value: str, **more: str) -> None:
     check_requirements([{"name": "system", "field": field, "value": value, **more}])
+
+
+def test_machines_that_nobody_can_ask_before() -> None:
+    """The kind of machine is read with all its names; that no GPU is needed is met anywhere."""
+    cpu = {"name": "a", "field": "cpu.target", "value": "amd64"}
+    gpu = {"name": "h", "field": "hardware.gpu.available", "value": "no"}
+    assert read_machines([cpu, gpu]) == ("x86_64", "amd64")
+    assert read_machines([{**gpu, "field": "gpu.available"}]) == ()
+    assert read_machines(None) == ()
+    for wrong in ([{**gpu, "value": "yes"}], [{**cpu, "more": "x"}], [{**cpu, "field": "os.name"}]):
+        with pytest.raises(SpecError, match="cannot be asked for here"):
+            read_machines(list(wrong))
+    with pytest.raises(SpecError, match="no machine is x86_64 and aarch64"):
+        read_machines([cpu, {**cpu, "value": "arm64"}])
 
 
 def test_requirements_are_looked_up() -> None:

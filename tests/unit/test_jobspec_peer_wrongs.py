@@ -219,22 +219,29 @@ def test_unknown_steps() -> None:
     assert load_runs() == []
 
 
-@pytest.mark.parametrize(
-    "command",
-    ["echo a; rm -rf x", "echo $(id)", "a && b", "a | b", "a > b", "echo `id`", "echo $HOME &"],
-)
+TASK = "tasks: [{{name: t, resources: r, command: {}}}]\n"
+SHELL = ["echo a; rm -rf x", "echo $(id)", "a && b", "a | b", "a > b", "echo $HOME &"]
+WORDS = ["echo `id`", "echo $HOME", "echo *.txt", "echo ~", "echo {a,b}"]
+
+
+@pytest.mark.parametrize("command", SHELL)
 def test_hostile_commands(command: str) -> None:
-    """Text that only a shell understands is refused; as a list it is words."""
-    task = "tasks: [{{name: t, resources: r, command: {}}}]\n"
-    quoted = '"' + command + '"'
-    try:
-        found = parse_jobspec(HEAD + task.format(quoted))
-    except JobspecError as error:
-        assert "only a shell understands" in str(error)  # noqa: PT017  both outcomes are looked at
-    else:
-        assert local_argv(found, "t") == command.split(" ")
-    words = parse_jobspec(HEAD + task.format(f"[echo, {quoted}]"))
-    assert local_argv(words, "t") == ["echo", command]
+    """Text that holds what joins commands, or leads output away, is refused: no shell reads it."""
+    assert "only a shell understands" in wrong(HEAD + TASK.format(f'"{command}"'))
+
+
+@pytest.mark.parametrize("command", WORDS)
+def test_hostile_words_in_a_text(command: str) -> None:
+    """What a shell would fill in is a word like any other."""
+    found = parse_jobspec(HEAD + TASK.format(f'"{command}"'))
+    assert local_argv(found, "t") == command.split(" ")
+
+
+@pytest.mark.parametrize("command", [*SHELL, *WORDS])
+def test_hostile_words_in_a_list(command: str) -> None:
+    """In a list everything is a word."""
+    found = parse_jobspec(HEAD + TASK.format(f'[echo, "{command}"]'))
+    assert local_argv(found, "t") == ["echo", command]
 
 
 @pytest.mark.parametrize("count", ["0", "-1", "1.5", "true", "''", "'4'", "null", "[1]"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import stat
@@ -20,7 +21,6 @@ from milkweed.jobspec.progress import (
     State,
     StepStatus,
     ended,
-    fold,
     judge_need,
 )
 from milkweed.jobspec.runs import (
@@ -31,6 +31,7 @@ from milkweed.jobspec.runs import (
     load_runs,
     merge_environment,
     runs_folder,
+    take_lock,
 )
 from unit.jobspecs import Talker, graph, job
 
@@ -38,6 +39,26 @@ from unit.jobspecs import Talker, graph, job
 @pytest.fixture
 def plan() -> Plan:
     return Talker().render(graph(job("a"), job("b", "a")))
+
+
+def test_looking_keeps_nobody_from_carrying_on(tmp_path: Path) -> None:
+    """Whoever looks shares the lock for a moment, and whoever wants to hold it waits for that, not for a holder."""
+    path = tmp_path / "lock"
+    looking, holding = (os.open(path, os.O_RDWR | os.O_CREAT, 0o600) for _ in range(2))
+    pauses: list[float] = []
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 3:
+            fcntl.flock(looking, fcntl.LOCK_UN)
+
+    fcntl.flock(looking, fcntl.LOCK_SH)
+    assert take_lock(holding, pause)
+    assert len(pauses) == 3
+    assert not take_lock(looking, pause)
+    assert len(pauses) == 3
+    os.close(looking)
+    os.close(holding)
 
 
 def test_a_run_is_closed_to_others(plan: Plan) -> None:
@@ -175,16 +196,15 @@ def test_a_journal_is_read_from_where_one_was(tmp_path: Path) -> None:
 
 def test_a_journal_says_how_all_steps_are(plan: Plan) -> None:
     """Lines about steps that are not in the plan, or about nothing, change nothing."""
-    progress = fold(
-        plan,
-        [
-            {"event": "intent", "id": "a"},
-            {"event": "submitted", "id": "a", "state": "pending", "handle": {"id": "7"}},
-            {"event": "intent", "id": "z"},
-            {"event": "note"},
-            {"event": "state", "id": "a", "state": "failed", "code": 3, "reason": "r"},
-        ],
-    )
+    progress = Progress.of(plan)
+    for line in (
+        {"event": "intent", "id": "a"},
+        {"event": "submitted", "id": "a", "state": "pending", "handle": {"id": "7"}},
+        {"event": "intent", "id": "z"},
+        {"event": "note"},
+        {"event": "state", "id": "a", "state": "failed", "code": 3, "reason": "r"},
+    ):
+        progress.add(line)
     assert progress.entries["a"] == Entry(
         StepStatus(State.FAILED, 3, "r"), {"id": "7"}, intended=True
     )

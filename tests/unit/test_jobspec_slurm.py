@@ -14,6 +14,7 @@ from milkweed.errors import (
     StateError,
 )
 from milkweed.jobspec import load_runs, load_transformer, parse_jobspec
+from milkweed.jobspec.driver import drive_here
 from milkweed.jobspec.graph import (
     Auth,
     Custom,
@@ -26,7 +27,7 @@ from milkweed.jobspec.graph import (
     Work,
 )
 from milkweed.jobspec.progress import State
-from milkweed.jobspec.runs import create_run, load_run
+from milkweed.jobspec.runs import Run, create_run, load_run, runs_folder
 from milkweed.jobspec.transformers.slurm import Transformer
 from milkweed.testing import FakeClock
 from unit.jobspec_slurm_runs import Quick, graph, job, mark_of, number_jobs, refused, run
@@ -123,6 +124,46 @@ def test_waiting_for_the_end(cluster: FakeSlurm, quick: Transformer) -> None:
     ]
 
 
+@pytest.mark.parametrize("wait", [False, True])
+def test_what_is_shown(cluster: FakeSlurm, quick: Transformer, *, wait: bool) -> None:
+    """Of a run that is waited for, what every step prints; else only what says so."""
+    number_jobs(cluster)
+    cluster.answer("scontrol", shown(1))
+    plan = quick.render(graph(job("a")))
+    logs = runs_folder() / plan.run_id / "logs"
+    told: list[tuple[str, str]] = []
+
+    def lay_down(run: Run) -> None:
+        (run.logs / "a.log").write_text("hello\n")
+        drive_here(quick, run, until_over=wait, show=lambda *line: told.append(line))
+
+    quick.launch = lay_down
+    quick.run(plan)
+    assert (logs / "a.log").exists()
+    assert told == ([("a", "hello")] if wait else [])
+
+
+@pytest.mark.parametrize("name", ["slurm", "flux", "kubernetes"])
+def test_a_group_waits_and_shows_as_its_steps_do(name: str) -> None:
+    """What is said of a step inside a group is not lost: the group is waited for, and shown."""
+    inner = Group(
+        id="g/in",
+        work=Work(argv=()),
+        steps=(Submit(id="g/in/a", work=Work(argv=("true",)), wait=True, watch=True),),
+    )
+    place = load_transformer(name, **({"image": "busybox"} if name == "kubernetes" else {}))
+    found = {
+        action.id: (action.wait, action.watch)
+        for action in place.render(
+            graph(
+                Group(id="g", work=Work(argv=()), steps=(inner,)),
+                Group(id="quiet", work=Work(argv=()), steps=(job("quiet/a"),)),
+            )
+        ).actions
+    }
+    assert found == {"g": (True, True), "quiet": (False, False)}
+
+
 def test_replicas_are_an_array(cluster: FakeSlurm, quick: Transformer) -> None:
     """One submission for all of them, and one id that others can depend on."""
     number_jobs(cluster)
@@ -187,7 +228,15 @@ def test_local_steps(cluster: FakeSlurm, quick: Transformer) -> None:
     [
         ({"project": "x"}, "does not honour 'project'"),
         ({"attributes": {"constraints": {"properties": ["a"]}}}, "does not honour 'constraints'"),
-        ({"attributes": {"requires": []}}, "does not honour 'requires'"),
+        ({"attributes": {"requires": [{"field": "os.name", "value": "x"}]}}, "'os.name' cannot be"),
+        (
+            {"attributes": {"requires": [{"field": "cpu.target", "value": "z80"}]}},
+            "'z80' is not known",
+        ),
+        (
+            {"attributes": {"requires": [{"field": "hardware.gpu.available", "value": "yes"}]}},
+            "hardware.gpu.available: yes cannot be asked for here",
+        ),
         ({"cwd": "here"}, "cwd: 'here' does not begin with a slash"),
         ({"queue": "a b"}, "queue: 'a b' is no name"),
     ],

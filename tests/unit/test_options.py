@@ -75,7 +75,7 @@ def test_good_values_come_out_checked(type_: OptionType, value: Any, expected: A
 
 QUOTE = "put it in quotes"
 SIZE = "write a number with a unit, such as 512Mi, 16Gi or 200GB"
-DURATION = "write seconds as a number, or 90m, 1h30m, 12:00:00"
+DURATION = "write a number with a unit, such as 90s, 5m or 1h30m, or a time such as 12:00:00"
 NO_CHARACTER = "has a character that no program can be given"
 
 

@@ -1,7 +1,7 @@
 """Commands that start fast: plain words pass as they are.
 
 typer lets pydantic check the values of options, and importing that takes longer than most commands
-run. A value that was not given, and one that is any text, need no check.
+run. A value that was not given and need not be, and one that is any text, need no check.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ def spare_checks(params: list[Any]) -> list[Any]:
 
 def _make_process(param: Any, check: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     def process_value(ctx: Any, value: Any) -> Any:
+        if param.required and param.value_is_missing(value):
+            return check(ctx, value)
         if value is not None and param.name not in TEXTS:
             return check(ctx, value)
         return value if param.callback is None else param.callback(ctx, param, value)

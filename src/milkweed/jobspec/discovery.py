@@ -61,7 +61,9 @@ def load_transformer(name: str, **settings: Data) -> TransformerBase:
     if name not in places:
         hint = suggest(name, places)
         raise TransformerError(f"there is no transformer called {name!r}", hint=hint)
-    return _load_class(name, places[name])(**settings)
+    made = _load_class(name, places[name])(**settings)
+    made.found_as = name  # a plugin's class may call itself otherwise
+    return made
 
 
 def _load_class(name: str, where: str) -> type[TransformerBase]:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import select
 import signal
 import time
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +24,7 @@ from .progress import (
 from .runs import Run, create_run
 from .steps import Handle, StepBase
 from .tail import Show, Tail
+from .wake import Wake
 
 if TYPE_CHECKING:
     from .transformer import TransformerBase
@@ -41,50 +40,6 @@ class Running:
     step: StepBase
     handle: Handle
     status: StepStatus
-
-
-class Wake:
-    """Lets signals end a pause: they are noted here, never thrown into the middle of a step."""
-
-    def __init__(self) -> None:
-        self.stopped = ""
-        """Why everything shall end; nothing while it may go on."""
-        self._read, self._write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-
-    def fileno(self) -> int:
-        """What becomes readable when a pause shall end."""
-        return self._read
-
-    def stop(self, reason: str) -> None:
-        """End everything, soon; may be called by a signal handler."""
-        self.stopped = self.stopped or reason
-        with contextlib.suppress(BlockingIOError):
-            os.write(self._write, b"x")
-
-    def pause(self, timeout_s: float) -> None:
-        """Wait a little, unless there is something to do."""
-        select.select([self._read], [], [], timeout_s)
-
-    def close(self) -> None:
-        """Let the pipe go."""
-        os.close(self._read)
-        os.close(self._write)
-
-    @contextlib.contextmanager
-    def signals(self, *numbers: signal.Signals) -> Generator[None]:
-        """Take these signals as the word to stop; only the main thread can."""
-        before: dict[signal.Signals, Any] = {}
-        with contextlib.suppress(ValueError):
-            for number in numbers:
-                before[number] = signal.signal(number, self._heard)
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
-
-    def _heard(self, number: int, _frame: object) -> None:
-        self.stop(f"stopped by {signal.Signals(number).name}")
 
 
 class Driver:
@@ -160,16 +115,21 @@ class Driver:
         """Queue an action if all it needs has come true; skip it if something never will."""
         if action.id not in self._waiting or action.id in self._queued:
             return
-        verdicts = [(need, self._judge(action, need.id, need.kind)) for need in action.needs]
-        for need, verdict in verdicts:
-            if verdict is False:
+        if self._skip(action):
+            return
+        if all(self._judge(action, need.id, need.kind) for need in action.needs):
+            self._queued.add(action.id)
+            self._ready.append(action.id)
+
+    def _skip(self, action: Action) -> bool:
+        """Leave an action out if something that it needs never comes true; whether it did."""
+        for need in action.needs:
+            if self._judge(action, need.id, need.kind) is False:
                 state = self.progress.entries[need.id].status.state.value
                 reason = f"it needs {need.kind}:{need.id}, which is {state}"
                 self._note(action.id, StepStatus(State.SKIPPED, None, reason))
-                return
-        if all(verdict for _, verdict in verdicts):
-            self._queued.add(action.id)
-            self._ready.append(action.id)
+                return True
+        return False
 
     def _judge(self, action: Action, needed: str, kind: Any) -> bool | None:
         entry = self.progress.entries[needed]
@@ -195,6 +155,10 @@ class Driver:
         self._ready.extend(held)
 
     def _start(self, action: Action) -> None:
+        if self._skip(
+            action
+        ):  # what the scheduler was to wait for may have ended since it was queued
+            return
         self._write("intent", id=action.id, durable=self._transformer.durable)
         step = self._make_step(action)
         try:
@@ -203,7 +167,11 @@ class Driver:
             self._leave_open(action.id, error)
             return
         except (MilkweedError, OSError) as error:
-            self._note(action.id, StepStatus(State.FAILED, 1, describe(error)))
+            status = StepStatus(State.FAILED, 1, describe(error))
+            self._note(action.id, status, refused=True)
+            return
+        except Exception as error:  # noqa: BLE001  the class of a plugin may fail in any way; others go on
+            self._note_mistake(step, error)
             return
         if isinstance(result, StepStatus):
             self._note(action.id, result)
@@ -212,6 +180,23 @@ class Driver:
         else:
             handle = {"id": result} if isinstance(result, str) else result
             self._submitted(action.id, step, handle)
+
+    def _note_mistake(self, step: StepBase, error: Exception) -> None:
+        """A step's class is wrong: the step has failed, unless what it submitted is found by its mark."""
+        where = f"{type(step).__module__}.{type(step).__qualname__}.run"
+        reason = f"a mistake in {where}: {type(error).__name__}: {error}"
+        try:
+            handle = step.find()
+        except UnreachableError as silence:
+            self._leave_open(step.action.id, silence)
+            return
+        except MilkweedError:
+            handle = None
+            reason += f"; whether it submitted anything nobody can tell, look for {step.mark}"
+        if handle is not None:
+            self._submitted(step.action.id, step, handle)
+            return
+        self._note(step.action.id, StepStatus(State.FAILED, 1, reason), refused=True)
 
     def _leave_open(self, step_id: str, error: UnreachableError) -> None:
         """Nobody knows whether a step was taken: the intent stays, and whoever waits asks again later."""
@@ -247,12 +232,17 @@ class Driver:
         self._running[step_id] = Running(step, handle, self.progress.entries[step_id].status)
         self._tell(step_id)
 
-    def _note(self, step_id: str, status: StepStatus) -> None:
+    def _note(self, step_id: str, status: StepStatus, *, refused: bool = False) -> None:
         """Write down how a step is, if that is new."""
         entry = self.progress.entries[step_id]
         if status == entry.status or entry.status.state.over:
             return
-        facts = {"state": status.state.value, "code": status.code, "reason": status.reason}
+        facts: dict[str, Any] = {
+            "state": status.state.value,
+            "code": status.code,
+            "reason": status.reason,
+            **({"refused": True} if refused else {}),
+        }
         self._write("state", id=step_id, **facts)
         self._waiting.discard(step_id)
         if status.state.over:
@@ -350,7 +340,7 @@ def drive_here(
     with contextlib.closing(wake), run.hold(), wake.signals(signal.SIGINT, signal.SIGTERM):
         held()
         driver = Driver(transformer, run, wake)
-        transformer.tail = Tail(show)
+        transformer.tail = Tail(show, everything=until_over)
         try:
             driver.drive(until_over=until_over)
         except BaseException:  # whatever it was, what runs on this machine is not left alone

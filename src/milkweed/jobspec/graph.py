@@ -287,3 +287,17 @@ def place_of(source: str, step: Step) -> str:
     if step.at is not None:
         return f"{source}:{step.at}"
     return source or "this graph"
+
+
+def says_wait(step: Step) -> bool:
+    """Whether whoever runs the file waits for its end; of a group, whether that is said of a step inside."""
+    if isinstance(step, Group):
+        return any(map(says_wait, step.steps))
+    return isinstance(step, WORKING) and step.wait
+
+
+def says_watch(step: Step) -> bool:
+    """Whether what it prints is shown; of a group, whether that is said of a step inside."""
+    if isinstance(step, Group):
+        return any(map(says_watch, step.steps))
+    return isinstance(step, WORKING) and step.watch

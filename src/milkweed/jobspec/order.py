@@ -26,6 +26,8 @@ from .graph import (
 )
 
 MAX_NAME = 63
+MAX_REPLICAS = 10_000
+"""Each is a job of its own, and stands in the plan."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _FILE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+-]*")
 
@@ -65,6 +67,10 @@ def _check_level(parent: str | None, level: Sequence[Step]) -> list[Complaint]:
         seen.setdefault(step.id, step)
         if isinstance(step, Submit) and step.replicas < 1:
             found.append(Complaint(step, f"{step.replicas} replicas are less than 1"))
+        if isinstance(step, Submit) and step.replicas > MAX_REPLICAS:
+            hint = "let each of them do more, or make several files of it"
+            message = f"{step.replicas:,} replicas are more than {MAX_REPLICAS:,}"
+            found.append(Complaint(step, message, hint))
     unknown = [bad for step in level for bad in _check_needs(step, seen)]
     return found + unknown + ([] if unknown else _circle(level))
 
@@ -102,7 +108,7 @@ def _check_needs(step: Step, level: Mapping[str, Step]) -> list[Complaint]:
 
 
 def _check_need(step: Step, need: Need, level: Mapping[str, Step]) -> list[Complaint]:
-    name = need.id.rpartition("/")[2]
+    name = need.id if step.parent is None else need.id.removeprefix(f"{step.parent}/")
     if need.id == step.id:
         return [Complaint(step, f"{step.name!r} depends on itself", need=name)]
     if need.kind not in NEED_KINDS:
@@ -110,6 +116,8 @@ def _check_need(step: Step, need: Need, level: Mapping[str, Step]) -> list[Compl
     if need.id not in level:
         known = [other.name for other in level.values() if other.id != step.id]
         hint = suggest(name, known) if known else "there is no other step beside it"
+        if "/" in name:
+            hint = "a step depends on steps and groups beside it, not on what is inside them"
         return [Complaint(step, f"no step beside it is named {name!r}", hint, need=name)]
     return []
 

@@ -16,7 +16,6 @@ from .graph import (
     Auth,
     Batch,
     Custom,
-    Graph,
     Need,
     NeedKind,
     RunFile,
@@ -216,9 +215,3 @@ def make_work(work: Work) -> dict[str, Data]:
 def make_word(word: Word) -> Data:
     """A word as plain data; a file of the run is a mapping."""
     return {"file": word.name} if isinstance(word, RunFile) else word
-
-
-def files_of(graph: Graph, step_ids: tuple[str, ...]) -> dict[str, Write]:
-    """The files that these write steps write, by name; the last one wins."""
-    writes = {step.id: step for step in graph.walk() if isinstance(step, Write)}
-    return {writes[each].filename: writes[each] for each in step_ids}

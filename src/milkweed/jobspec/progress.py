@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -93,6 +93,8 @@ class Entry:
     """What was submitted for it; None: nothing, or nobody knows yet."""
     intended: bool = False
     """Somebody was about to submit it."""
+    refused: bool = False
+    """It failed before it was handed over: nobody took it."""
 
     @property
     def handed_over(self) -> bool:
@@ -131,7 +133,8 @@ class Progress:
         status = StepStatus(State(line["state"]), line.get("code"), line.get("reason", ""))
         if status.state is State.FAILED and step_id not in self.failed:
             self.failed.append(step_id)
-        self.entries[step_id] = replace(entry, status=status)
+        refused = bool(line.get("refused", entry.refused))
+        self.entries[step_id] = replace(entry, status=status, refused=refused)
 
     @property
     def over(self) -> bool:
@@ -151,6 +154,8 @@ class Progress:
 def judge_need(kind: NeedKind, entry: Entry) -> bool | None:
     """Whether a need has come true; None: not yet. False means never."""
     state = entry.status.state
+    if kind in {"submitted", "after"} and entry.refused:
+        return False
     if kind == "submitted":
         if state in {State.SKIPPED, State.CANCELLED}:
             return False
@@ -164,11 +169,3 @@ def judge_need(kind: NeedKind, entry: Entry) -> bool | None:
     if kind == "afterok":
         return state is State.DONE
     return state is State.FAILED
-
-
-def fold(plan: Plan, lines: Iterable[Mapping[str, Any]]) -> Progress:
-    """What a whole journal says."""
-    progress = Progress.of(plan)
-    for line in lines:
-        progress.add(line)
-    return progress

@@ -97,6 +97,11 @@ class Spot:
         """True or false."""
         return bool(self._read(_BOOL))
 
+    def check_version(self) -> None:
+        """The number 1, and nothing that only equals it."""
+        if self.data != 1 or not isinstance(self.data, int) or isinstance(self.data, bool):
+            self.refuse(f"{describe(self.data)} is not 1", "write version: 1")
+
     def count(self, *, minimum: int = 1) -> int:
         """A whole number; 1 when it is none. Ranges are told apart from other mistakes."""
         if isinstance(self.data, dict) or (isinstance(self.data, str) and self.data.strip()):
@@ -106,13 +111,16 @@ class Spot:
         return 1 if read is None else read
 
     def seconds(self) -> float | None:
-        """A number of seconds, as Flux has it; 0 is no limit."""
+        """A number of seconds, as Flux has it."""
         if isinstance(self.data, str):
             hint = "this dialect counts seconds: write a number"
             self.refuse(f"{describe(self.data)} is not a number", hint)
             return None
-        read = self._read(OptionField("number", "", minimum=0))
-        return read or None
+        return self._read(OptionField("number", "", minimum=0))
+
+    def limit(self) -> float | None:
+        """A limit in seconds, as Flux has it; 0 is no limit."""
+        return self.seconds() or None
 
     def duration(self) -> float | None:
         """A duration with a unit; a bare number could be seconds or minutes, so it is refused."""
@@ -167,6 +175,13 @@ class Spot:
             elif text := spot.text():
                 found[name] = text
         return found
+
+    def variable(self) -> str:
+        """The name of a variable."""
+        name = self.text()
+        with self.problems.at(self.path):
+            check_env({name: ""} if name else {}, where="name")
+        return name
 
     def plain(self) -> Data:
         """Anything that JSON can carry."""

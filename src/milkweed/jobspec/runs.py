@@ -30,6 +30,7 @@ MAX_RUNS = 500
 MAX_AGE_S = 7 * 86400.0
 CLEANED_AT_ONCE = 20
 FOLDERS = ("files", "host", "logs", "secrets")
+LOCK_TRIES, LOCK_PAUSE_S = 1000, 0.005
 
 
 class Journal:
@@ -143,7 +144,7 @@ class Run:
         """Be the one who carries the run on; the kernel lets it go with this process."""
         fd = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            if not _try_lock(fd):
+            if not take_lock(fd):
                 raise StateBusyError(
                     f"run {self.id} is carried on by another process",
                     hint="wait for it, or cancel the run",
@@ -172,7 +173,7 @@ class Run:
         except FileNotFoundError:
             return False
         try:
-            return not _try_lock(fd)
+            return not _try_lock(fd, fcntl.LOCK_SH)
         finally:
             os.close(fd)
 
@@ -198,9 +199,24 @@ class Run:
         shutil.rmtree(self.secrets, ignore_errors=True)
 
 
-def _try_lock(fd: int) -> bool:
+def take_lock(fd: int, sleep: Callable[[float], None] = time.sleep) -> bool:
+    """Take a lock alone; False when another has it.
+
+    Those who only look share it for a moment, and are waited for.
+    """
+    for _ in range(LOCK_TRIES):
+        if _try_lock(fd, fcntl.LOCK_EX):
+            return True
+        if not _try_lock(fd, fcntl.LOCK_SH):
+            return False
+        fcntl.flock(fd, fcntl.LOCK_UN)
+        sleep(LOCK_PAUSE_S)
+    return False
+
+
+def _try_lock(fd: int, how: int) -> bool:
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(fd, how | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True

@@ -98,6 +98,7 @@ class Spool:
         self._passed = passed
         self._start = start
         self._clock = clock
+        self._troubles = 0
         self._starts: dict[str, int] = {}
         self._told: dict[str, str] = {}
         """What was said of each file, so that it is not said at every look."""
@@ -118,14 +119,16 @@ class Spool:
         if "SIGINT" in wake.stopped:
             raise KeyboardInterrupt
 
-    def look(self) -> None:
-        """See to what was taken before, then take what is new."""
+    def look(self) -> int:
+        """See to what was taken before, then take what is new; of how many files something could not be done."""
+        self._troubles = 0
         for path in sorted((self._folder / "running").iterdir()):
             if claim := parse_claim(path):
                 self._with_lock(claim.path, lambda claim=claim: self._attend(claim))
         for path in sorted(self._folder.iterdir()):
             if path.suffix in SUFFIXES and not path.name.startswith("."):
                 self._with_lock(path, lambda path=path: self._take(path))
+        return self._troubles
 
     def _with_lock(self, path: Path, act: Callable[[], None]) -> None:
         """Act on a file that nobody else acts on; one that another service has is left to it."""
@@ -134,8 +137,10 @@ class Spool:
                 if is_ours:
                     act()
         except MilkweedError as error:
+            self._troubles += 1
             self._tell(path.name, str(error))
         except OSError as error:
+            self._troubles += 1
             self._tell(path.name, f"{error.strerror}: {error.filename or path}")
 
     def _tell(self, name: str, text: str) -> None:
@@ -145,6 +150,7 @@ class Spool:
 
     def _take(self, path: Path) -> None:
         if not is_settled(path, self._clock()):
+            self._tell_of_the_future(path)
             return
         self._passed("seen")
         claim = make_claim(path, self._folder / "running", str(uuid.uuid4()))
@@ -152,6 +158,15 @@ class Spool:
         self._passed("claimed")
         self._say(f"{path.name}: taken, run {claim.run_id}")
         self._attend(claim)
+
+    def _tell_of_the_future(self, path: Path) -> None:
+        """A file that was changed at a time to come would be left alone until then without a word."""
+        changed_s = path.stat().st_mtime
+        if changed_s > self._clock() + SETTLE_S:
+            when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(changed_s))
+            self._tell(
+                path.name, f"was changed at {when}, which is to come: taken then, or after `touch`"
+            )
 
     def _attend(self, claim: Claim) -> None:
         """Bring a taken file one step further."""

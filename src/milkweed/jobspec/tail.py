@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ..logs import read_file
+
+if TYPE_CHECKING:
+    from .plan import Action
 
 Show = Callable[[str, str], None]
 """Takes a label and a line that some work printed."""
@@ -21,14 +25,19 @@ class _Followed:
 class Tail:
     """Shows new lines of many files, whole ones only until a file is closed."""
 
-    def __init__(self, show: Show | None) -> None:
+    def __init__(self, show: Show | None, *, everything: bool = False) -> None:
         self._show = show
+        self._everything = everything
         self._files: dict[str, _Followed] = {}
 
     @property
     def is_busy(self) -> bool:
         """Whether there is anything to show soon."""
         return bool(self._files)
+
+    def wants(self, action: Action) -> bool:
+        """Whether what an action prints is followed: somebody waits for it, or looks on until the end of all."""
+        return action.wait or action.watch or (self._everything and self._show is not None)
 
     def add(self, path: str, label: str) -> None:
         """Follow one more file."""

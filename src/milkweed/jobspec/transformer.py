@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, ClassVar
 
 from ..errors import DeadlineError, MilkweedError, SpecError
 from ..options import Data
-from .graph import WORKING, Graph, Group, Step, Work, kind_of
+from .graph import WORKING, Graph, Group, Step, Work, kind_of, says_wait, says_watch
 from .order import Complaint, prepared_before, refuse, sort_steps
 from .plan import Action, Plan
 from .progress import LOST, Progress, State, StepStatus
 from .steps import Scene, StepBase, can_be_asked, can_run
 from .tail import Show, Tail
+from .whole_paths import make_whole
 
 if TYPE_CHECKING:
     from .driver import Running, Wake
@@ -38,6 +39,9 @@ class TransformerBase:
     process of its own."""
     durable: ClassVar[bool] = True
     """Whether what is submitted survives this machine, so that each intent must survive it, too."""
+
+    found_as: str = ""
+    """The name by which it was found, which plans record; nothing where somebody made it by hand."""
 
     def __init_subclass__(cls) -> None:
         """Give every class a table of its own, which begins with what its parent has."""
@@ -98,11 +102,12 @@ class TransformerBase:
     def render(self, graph: Graph, *, run_id: str | None = None) -> Plan:
         """The plan of a run: everything that will be submitted, as one value. Nothing is done yet."""
         self.check(graph)
+        graph = make_whole(graph)
         run_id = run_id or str(uuid.uuid4())
         scene = self._scene(graph, run_id)
         return Plan(
             run_id=run_id,
-            transformer=self.name,
+            transformer=self.found_as or self.name,
             name=graph.name,
             source=graph.source,
             settings=dict(self.settings),
@@ -117,13 +122,12 @@ class TransformerBase:
     def render_step(self, step: Step, scene: Scene) -> Action:
         """The action of one step."""
         kind = kind_of(step)
-        waits = isinstance(step, WORKING)
         return Action(
             id=step.id,
             kind=kind,
             needs=step.needs,
-            wait=waits and step.wait,
-            watch=waits and step.watch,
+            wait=says_wait(step),
+            watch=says_watch(step),
             details=self.steps[kind].render(step, scene),
         )
 
@@ -170,9 +174,18 @@ class TransformerBase:
         return True
 
     def end(self, running: Mapping[str, Running]) -> None:
-        """End what runs; all together where that is quicker than one by one."""
+        """End what runs; all together where that is quicker than one by one.
+
+        What cannot be ended keeps nothing else running: the first trouble is told in the end.
+        """
+        trouble: MilkweedError | None = None
         for each in running.values():
-            each.step.cancel(each.handle)
+            try:
+                each.step.cancel(each.handle)
+            except MilkweedError as error:
+                trouble = trouble or error
+        if trouble is not None:
+            raise trouble
 
     def let_go(self) -> None:
         """Nobody drives a run from here any more: end what was only needed for that."""

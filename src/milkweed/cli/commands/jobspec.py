@@ -114,13 +114,16 @@ def load_plan(path: str) -> tuple[TransformerBase, Plan]:
 def carry_out(place: TransformerBase, made: Plan, *, wait: bool, on_interrupt: str) -> int:
     """Run a plan, show what it prints, and tell how it is; the exit code."""
     place.leaves = True
+    found = None
     try:
         found = place.run(made, wait=wait, show=lambda label, line: typer.echo(f"[{label}] {line}"))
     except KeyboardInterrupt:
-        _interrupted(place, made.run_id, on_interrupt)
-    except MilkweedError:
+        pass
+    except BaseException:  # whatever it was, what was begun is not forgotten
         _tell_recorded(made.run_id)
         raise
+    if found is None:
+        _interrupted(place, made.run_id, on_interrupt)
     progress = found.progress()
     tell_failures(found, progress)
     short = found.id[:SHORT_ID]

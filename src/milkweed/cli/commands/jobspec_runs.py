@@ -38,7 +38,10 @@ def status(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Tell how a run and each of its steps is. Looking changes nothing."""
+    """Tell how a run and each of its steps is. Looking starts and ends nothing.
+
+    Of a run that is over and that nobody drives, it removes the secrets, and what it archived in Flux.
+    """
     if run is None:
         _list(as_json=as_json)
         return

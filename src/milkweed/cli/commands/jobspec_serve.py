@@ -33,7 +33,7 @@ def serve(  # noqa: PLR0917  options of a command line
 
     It ends with SIGTERM. A file goes to running/, and when its run is over to done/ or failed/,
     with a text beside it that says how it went. Runs go on while no service looks, and a crash
-    loses and repeats nothing.
+    loses and repeats nothing. With --once, the code is 1 when something could not be done.
     """
     from ...jobspec.spool import Spool
     from ...units import parse_duration
@@ -48,6 +48,7 @@ def serve(  # noqa: PLR0917  options of a command line
         say=say,
     )
     if once:
-        spool.look()
+        if spool.look():
+            raise typer.Exit(1)
     else:
         spool.serve(every_s)

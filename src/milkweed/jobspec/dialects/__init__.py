@@ -42,6 +42,7 @@ def detect_dialect(source: Source) -> str:
         return FLUX
     if "tasks" in keys or "groups" in keys:
         return COMPSPEC_TASKS
+    source.refuse_flaws()  # what is wrong with the text itself may be why nobody knows it
     raise JobspecError(
         f"{source.filename}:1:1: this is no jobspec of a dialect that is known",
         seen=f"its keys are: {', '.join(map(repr, list(keys)[:8])) or 'none'}",

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ...options import Data, describe
+from ...options import Data
 from ..graph import (
     WORKING,
     Auth,
@@ -48,8 +48,8 @@ class _Task:
 def parse(source: Source) -> Graph | None:
     """Read the task; each step comes after the one before it."""
     keys = source.top.keys(TOP, ("version", "resources", "task"))
-    if "version" in keys and keys["version"].data != 1:
-        keys["version"].refuse(f"{describe(keys['version'].data)} is not 1", "write version: 1")
+    if "version" in keys:
+        keys["version"].check_version()
     work = Work(argv=())
     if "resources" in keys:
         work = read_resources(keys["resources"], loose=True)
@@ -255,12 +255,10 @@ def read_auth(spot: Spot, first: str) -> Auth:
     if sum(way in keys for way in ways) != 1:
         hint = "write one of: `variable: NAME`, `command: [program]`, `file: path`"
         spot.refuse("says not exactly once where the secret comes from", hint)
-    said: dict[str, Any] = {way: keys[way].text() for way in ("variable", "file") if way in keys}
+    said: dict[str, Any] = {"file": keys["file"].text()} if "file" in keys else {}
     if "command" in keys:
         said["command"] = keys["command"].command()
-    if "export" in keys:
-        keys["export"].inside("export", {keys["export"].text(): ""}).environment()
-        said["export"] = keys["export"].text()
+    said |= {name: keys[name].variable() for name in ("variable", "export") if name in keys}
     return Auth(id="", secret=keys["secret"].filename() if "secret" in keys else "", **said)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ...options import Data, describe
+from ...options import Data
 from ...spec import suggest
 from ..graph import Custom, Graph, Group, Need, Shape, Stage, Step, Submit, Work
 from ..order import check_steps
@@ -71,8 +71,8 @@ class _File:
 def parse(source: Source) -> Graph | None:
     """Read tasks and groups; who depends on whom is checked when all names are known."""
     keys = source.top.keys(TOP, ("version",))
-    if "version" in keys and keys["version"].data != 1:
-        keys["version"].refuse(f"{describe(keys['version'].data)} is not 1", "write version: 1")
+    if "version" in keys:
+        keys["version"].check_version()
     whole = _File(
         source,
         read_named(keys["resources"]) if "resources" in keys else {},

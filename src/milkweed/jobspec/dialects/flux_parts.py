@@ -69,11 +69,24 @@ def _read_vertex(spot: Spot, allowed: tuple[str, ...], found: _Tree) -> None:
     if kind in found.counts:
         spot.refuse(f"a second {kind}", f"give all of them in one count of {kind}")
     found.counts[kind] = keys["count"].count() if "count" in keys else 1
-    found.exclusive |= "exclusive" in keys and keys["exclusive"].flag()
+    if "exclusive" in keys and keys["exclusive"].flag():
+        _read_exclusive(kind, keys["exclusive"], found)
     if "unit" in keys and (unit := keys["unit"].text()):
         found.units[kind] = unit
     _read_label(kind, spot, keys, found)
     _read_inner(kind, spot, keys, found)
+
+
+def _read_exclusive(kind: str, spot: Spot, found: _Tree) -> None:
+    """Whole nodes; what is inside a slot is nobody else's in any case."""
+    if kind in {"core", "gpu"}:
+        spot.refuse(
+            f"a {kind} of a slot is nobody else's anyway", "take it out, or say it of the node"
+        )
+    elif kind == "slot" and "node" in found.counts:
+        spot.refuse("whole nodes are said of the node", "put it beside `type: node`")
+    else:
+        found.exclusive = True
 
 
 def _read_label(kind: str, spot: Spot, keys: Mapping[str, Spot], found: _Tree) -> None:
@@ -167,7 +180,7 @@ def read_system(spot: Spot, work: Work) -> tuple[Work, str]:
         if name in keys:
             said[name] = keys[name].text()
     if "duration" in keys:
-        said["duration_s"] = keys["duration"].seconds()
+        said["duration_s"] = keys["duration"].limit()
     if "environment" in keys:
         said["environment"] = keys["environment"].environment()
     attributes: dict[str, Data] = {**work.attributes, **_read_attributes(keys)}

@@ -46,8 +46,8 @@ _KIND = 0o170000
 def parse(source: Source) -> Graph | None:
     """Read it more strictly than Flux does: a wrong label or too many tasks are found here."""
     keys = source.top.keys(TOP, TOP)
-    if "version" in keys and keys["version"].data != 1:
-        keys["version"].refuse(f"{describe(keys['version'].data)} is not 1", "write version: 1")
+    if "version" in keys:
+        keys["version"].check_version()
     work = read_resources(keys["resources"]) if "resources" in keys else Work(argv=())
     if "tasks" in keys:
         work = _read_task(keys["tasks"], work)

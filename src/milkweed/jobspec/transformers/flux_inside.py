@@ -22,6 +22,24 @@ BEGIN, MIDDLE = b"\x1e", b"\x1f"
 LOCK = ".mw/lock"
 _ERRORS = 3
 _NOT_FOR_JOBS = ("FLUX_", "PMI_", "PMIX_")
+FOLLOW = (
+    ("eventlog", "--follow", "--format=json", "--path=output"),
+    ("wait-event", "--verbose", "--format=json", "--path=output", "--waitcreate"),
+)
+"""The words after `flux job` that print output as it comes; where the first break down, the others do it: some
+versions of Flux end with a fault over them (flux-core issue 7780)."""
+NEVER = "none-of-that-name"
+"""The event that the second way waits for, and that never comes."""
+
+
+def follow_words(way: int, job_id: str) -> list[str]:
+    """The words of one of the ways to follow what a job prints."""
+    return [*FOLLOW[way], job_id, *([NEVER] if way else [])]
+
+
+def broke_down(code: int | None) -> bool:
+    """Whether a program was ended by a fault of its own, as its parent or a shell sees it."""
+    return code in (-6, -7, -11, 134, 135, 139)
 
 
 class Lines:
@@ -146,25 +164,32 @@ def _follow(label: str, job_id: str) -> int:
 
 def _watch(label: str, lines: Lines, job_id: str) -> int:
     """Print output as it comes until the job is over; how many events that were."""
-    with _flux("eventlog", "--follow", "--format=json", "--path=output", job_id) as output:
-        with _flux("wait-event", job_id, "clean") as ending:
-            count = _pump(label, lines, output.stdout, ending.stdout)
-        output.terminate()
+    count = 0
+    with _flux("wait-event", job_id, "clean") as ending:
+        for way in range(len(FOLLOW)):
+            with _flux(*follow_words(way, job_id)) as output:
+                count += _pump(label, lines, output.stdout, ending.stdout, count)
+                output.terminate()
+            if not broke_down(output.returncode):
+                break
+        ending.communicate()
     return count
 
 
-def _pump(label: str, lines: Lines, output: Any, ending: Any) -> int:
+def _pump(label: str, lines: Lines, output: Any, ending: Any, skipped: int) -> int:
+    """Print what comes, but for what was printed before, until one of the two ends; how many events were new."""
     rest, count, reading = b"", 0, [output, ending]
-    while ending in reading:
+    while len(reading) > 1:
         for file in select.select(reading, [], [])[0]:
             data = os.read(file.fileno(), 65536)
             if not data:
                 reading.remove(file)
             elif file is output:
                 *texts, rest = (rest + data).split(b"\n")
+                new = texts[max(0, skipped - count) :]
                 count += len(texts)
-                _print(label, (line for text in texts for line in lines.add(text)))
-    return count
+                _print(label, (line for text in new for line in lines.add(text)))
+    return max(0, count - skipped)
 
 
 def _describe(text: bytes) -> bytes:

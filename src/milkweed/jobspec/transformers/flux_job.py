@@ -17,7 +17,7 @@ from ..plan import make_mark
 from ..runs import runs_folder
 from ..steps import Scene
 from .flux_files import archive_name, make_entries
-from .groups import cwd_of, environment_of, ids_of, is_once
+from .groups import cwd_of, environment_of, ids_of, is_once, machines_of
 from .task_file import Place, Task, render_task_file
 
 OWN = ".mw"
@@ -92,6 +92,7 @@ def render_step_task(
         cwd=cwd_of(step, around, scene),
         environment=environment_of(step.work, around),
         exports=secrets,
+        machines=machines_of(step.work, around),
     )
     place = Place(
         first=(*_FIRST, *(_find_secrets(scene, list(secrets)) if secrets else ())),

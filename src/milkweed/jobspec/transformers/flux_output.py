@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from pathlib import Path
 
 from ...backends.flux import commands
 from ...errors import BackendError, UnreachableError
-from .flux_inside import Lines, split_frame
+from .flux_inside import FOLLOW, Lines, broke_down, follow_words, split_frame
 
 POLL_S = 0.1
 MAX_FOLLOWED = 24
@@ -31,10 +32,13 @@ class Source:
     inner: frozenset[str] = frozenset()
     """The names of the steps inside it, whose lines it prints under their names."""
 
-    def words(self, *, follow: bool) -> list[str]:
-        """The words that print what it printed, as Flux recorded it."""
-        words = ["job", "eventlog", "--format=json", "--path=output"]
-        return [*words, *(["--follow"] if follow else []), str(self.job_id)]
+    def words(self) -> list[str]:
+        """The words that print what it printed so far, as Flux recorded it."""
+        return ["job", "eventlog", "--format=json", "--path=output", str(self.job_id)]
+
+    def follow_words(self, way: int) -> list[str]:
+        """The words that print it as it comes."""
+        return ["job", *follow_words(way, str(self.job_id))]
 
     def split(self, line: bytes) -> tuple[str, bytes]:
         """Whose line it is, and the line."""
@@ -45,7 +49,7 @@ class Source:
 def fetch_events(source: Source) -> list[bytes]:
     """All that a job has printed so far, as Flux recorded it; nothing before it starts."""
     try:
-        said = commands.run(source.words(follow=False), uri=source.uri)
+        said = commands.run(source.words(), uri=source.uri)
     except UnreachableError:
         raise
     except BackendError:  # it has printed nothing, and never will if it did not start
@@ -65,14 +69,20 @@ class Follower:
 
     def __init__(self, source: Source) -> None:
         self._source = source
-        self._process = commands.start(source.words(follow=True), uri=source.uri, tied=True)
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                os.set_blocking(pipe.fileno(), False)
         self._lines = Lines(labels=not source.is_nested)
         self._rest = b""
-        self._count = 0
+        self._count = self._skipped = 0
         self._ended = False
+        self._way = 0
+        self._process = self._start()
+
+    def _start(self) -> subprocess.Popen[str]:
+        words = self._source.follow_words(self._way)
+        process = commands.start(words, uri=self._source.uri, tied=True)
+        for pipe in (process.stdin, process.stdout):
+            if pipe is not None:
+                os.set_blocking(pipe.fileno(), False)
+        return process
 
     def read(self) -> list[bytes]:
         """The lines that came since; none when nothing did."""
@@ -83,10 +93,22 @@ class Follower:
             except BlockingIOError:
                 break
             *texts, self._rest = (self._rest + data).split(b"\n")
-            self._count += len(texts)
-            found += [line for text in texts for line in self._lines.add(text)]
-            self._ended = not data
+            new = texts[self._skipped :]
+            self._skipped -= len(texts) - len(new)
+            self._count += len(new)
+            found += [line for text in new for line in self._lines.add(text)]
+            self._ended = not data and not self._go_on()
         return found
+
+    def _go_on(self) -> bool:
+        """Follow in another way where this one broke down; whether there is one."""
+        if not broke_down(self._process.wait()) or self._way + 1 >= len(FOLLOW):
+            return False
+        self._let_go()
+        self._way += 1
+        self._skipped, self._rest = self._count, b""
+        self._process = self._start()
+        return True
 
     def finish(self) -> list[bytes]:
         """The job is over: all that is left of what it printed.
@@ -105,6 +127,9 @@ class Follower:
         if self._process.poll() is None:
             self._process.terminate()
         self._process.wait()
+        self._let_go()
+
+    def _let_go(self) -> None:
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
                 pipe.close()

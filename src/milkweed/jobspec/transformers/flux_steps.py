@@ -24,6 +24,7 @@ from .flux_output import Log, Source, make_label, read_output
 from .flux_status import poll_jobs
 from .groups import check_around, check_group, check_inside, labels_of, walk_group
 from .local import check_cwd
+from .requirements import read_machines
 
 if TYPE_CHECKING:
     from .flux import Transformer
@@ -154,7 +155,7 @@ class FluxStep(steps.StepBase):
     def _make_handle(self, found: Mapping[int, int]) -> Handle:
         ids: list[Data] = [str(found[number]) for number in sorted(found)]
         handle: dict[str, Data] = {"id": ids[0], "ids": ids, "uri": self._place.uri}
-        if self.action.wait or self.action.watch:
+        if self.transformer.tail.wants(self.action):
             for label, path in self._logs().items():
                 self.transformer.tail.add(path, label)
             for source in self.sources(handle):
@@ -273,6 +274,7 @@ def cancel_jobs(job_ids: Sequence[int], uri: str) -> None:
 def check_work(work: Work) -> None:
     """Refuse what could never be asked for so."""
     check_cwd(work)
+    read_machines(work.attributes.get("requires"))
     if work.argv and isinstance(work.argv[0], str) and work.argv[0].startswith("-"):
         raise SpecError(f"command: {work.argv[0]!r} begins with a dash", hint="name a program")
 

@@ -7,8 +7,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ...errors import SpecError
+from ...options import Data
 from ..graph import WORKING, Batch, Group, Need, Step, Submit, Work
 from ..steps import Scene
+from .requirements import read_machines
 
 _INSIDE = ("write", "stage", "auth", "submit", "batch", "group")
 
@@ -56,6 +58,15 @@ def environment_of(work: Work, around: Sequence[Group]) -> dict[str, str | None]
     for each in (*(group.work for group in around), work):
         found |= each.environment
     return found
+
+
+def machines_of(work: Work, around: Sequence[Group]) -> tuple[str, ...]:
+    """What the machines of work must call themselves; what a group requires holds for all inside."""
+    found: list[Data] = []
+    for each in (*(group.work for group in around), work):
+        requires = each.attributes.get("requires")
+        found += requires if isinstance(requires, list) else []
+    return read_machines(found)
 
 
 def make_needs(needs: Sequence[Need]) -> list[list[str]]:

@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 HERE = "submit-local"
 """The kind of action that is a process of the submitting machine."""
 HONOURED = frozenset(
-    {"bank", "cwd", "duration_s", "environment", "error", "exclusive", "gpus", "output", "queue"}
+    {
+        *("bank", "cwd", "duration_s", "environment", "error"),
+        *("exclusive", "gpus", "output", "queue", "requires"),
+    }
 )
 """What every scheduler can be told of work."""
 SHOW_S = 0.1

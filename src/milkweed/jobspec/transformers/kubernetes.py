@@ -213,8 +213,8 @@ class Transformer(TransformerBase):
             else:
                 status, own = step.judge(*found), found[1]
         self._follow(step_id, step, running.handle, own)
-        if status.state.over:
-            self._settle(step_id, running)
+        if status.state.over and (trouble := self._settle(step_id, running)):
+            return StepStatus(State.FAILED, status.code or 1, trouble)
         return status
 
     def _follow(
@@ -229,16 +229,20 @@ class Transformer(TransformerBase):
                 lines = Lines(self.api, str(handle["namespace"]), name)
                 followers[name] = Follower(lines, files, labelled=step.is_labelled)
 
-    def _settle(self, step_id: str, running: Running) -> None:
-        """All that a step printed is here before anybody hears that it is over."""
+    def _settle(self, step_id: str, running: Running) -> str:
+        """All that a step printed is here before anybody hears that it is over; why not, where it cannot be."""
         for follower in self._followers.pop(step_id, {}).values():
             follower.finish()
         step, files = running.step, files_of(running.handle)
         for path in files.values():
             self.tail.close(path)
-        if output := step.options.get("output"):
-            write_output(os.path.join(step.record.cwd, str(output)), files)
         self._over.append((str(running.handle["namespace"]), str(running.handle["job"])))
+        try:
+            if output := step.options.get("output"):
+                write_output(os.path.join(step.record.cwd, str(output)), files)
+        except OSError as error:
+            return f"its output cannot be written: {error.strerror}: {error.filename}"
+        return ""
 
     def _clear(self) -> None:
         """Delete Jobs whose end is written down; what cannot be deleted now is tried once more in the end."""

@@ -15,7 +15,7 @@ from ...options import Data
 from ..graph import Shape
 from ..plan import make_mark
 from . import kubernetes_inside
-from .kubernetes_files import FOLDER, File, make_data, make_source, pack
+from .kubernetes_files import File, make_data, make_source, pack, render_placing
 from .kubernetes_settings import Settings
 
 RUN_LABEL = "milkweed.dev/jobspec-run"
@@ -176,8 +176,7 @@ def make_start(task: Task) -> str:
     lines = ["set -e"]
     if task.layout.holding:
         lines.append(_HOLD.rstrip("\n"))
-    if task.files:
-        lines.append(f"cp -R {IN}/{FOLDER}/. {RUN}/")
+    lines += render_placing(task.files, IN, RUN)
     if task.secrets:
         copy = f'cat "$each" >"{SECRETS}/${{each##*/}}"'
         lines.append(f"(umask 077; for each in {AUTH}/*; do {copy}; done)")

@@ -18,14 +18,10 @@ from . import local
 from .kubernetes_files import File, read_files
 from .kubernetes_objects import RUN, Layout, Task, lay_out, make_objects
 from .kubernetes_settings import Settings, read_own
+from .requirements import read_machines
 
 _SETTABLE = re.compile(r"[-._A-Za-z][-._A-Za-z0-9]*")
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_ARCHITECTURES = {
-    **dict.fromkeys(("x86_64", "amd64"), "amd64"),
-    **dict.fromkeys(("aarch64", "arm64"), "arm64"),
-    **dict.fromkeys(("ppc64le", "s390x", "riscv64")),
-}
 NO_IMAGE = "say which container image has your program: -s image=…"
 
 
@@ -39,9 +35,26 @@ def check_work(step: Submit | Batch, scene: Scene) -> None:
         return
     check_place(step.work, scene)
     check_variables(step.work.environment, _exports(scene.secrets(step)))
-    if step.work.output and "{{" in step.work.output:
-        raise SpecError("output: only Flux fills in {{…}}", hint="give a plain path")
+    if step.work.output:
+        check_output(step.work.output, scene)
     read_files(scene.prepared[step.id])
+
+
+def check_output(path: str, scene: Scene) -> None:
+    """Refuse a file that cannot be written here; a folder that a local step could still make is believed."""
+    if "{{" in path:
+        raise SpecError("output: only Flux fills in {{…}}", hint="give a plain path")
+    if any(isinstance(each, Submit) and each.local for each in scene.graph.steps):
+        return
+    whole = os.path.join(os.getcwd(), path)
+    folder = os.path.dirname(whole)
+    if os.path.isdir(whole) or not os.path.isdir(folder):
+        what = "is a folder" if os.path.isdir(whole) else "lies in no folder of this machine"
+        raise SpecError(
+            f"output: {path!r} {what}", hint="the file is written where the run is driven"
+        )
+    if not os.access(whole if os.path.exists(whole) else folder, os.W_OK):
+        raise SpecError(f"output: {path!r} may not be written", hint="name a file of your own")
 
 
 def check_place(work: Work, scene: Scene) -> Settings:
@@ -73,19 +86,9 @@ def _exports(secrets: Sequence[Auth]) -> list[str]:
 
 
 def read_arch(work: Work) -> str | None:
-    """The kind of machine that is required; anything else that is required cannot be looked up."""
-    found: str | None = None
-    requires: Any = work.attributes.get("requires") or []
-    for item in requires:
-        wanted = str(item.get("value", item.get("match")))
-        if item.get("field") != "cpu.target" or set(item) - {"name", "field", "value", "match"}:
-            hint = "this can: cpu.target"
-            raise SpecError(f"requires: {item.get('field')!r} cannot be asked for here", hint=hint)
-        if wanted not in _ARCHITECTURES:
-            known = ", ".join(_ARCHITECTURES)
-            raise SpecError(f"requires: cpu.target {wanted!r} is not known", hint=f"known: {known}")
-        found = _ARCHITECTURES[wanted] or wanted
-    return found
+    """The kind of machine that is required, as nodes are labelled: by the last of its names."""
+    names = read_machines(work.attributes.get("requires"))
+    return names[-1] if names else None
 
 
 _OF_GROUP = ("output", "error", "queue", "requires", "user")
@@ -233,6 +236,9 @@ def make_group(step: Group, scene: Scene) -> dict[str, Data]:
     parts = [_make_part(action, step.id, idle) for action in actions]
     task = _make_task(step, scene, layout, read_files(prepared), secrets)
     labels = [label for part in parts for label in labels_of(part)]
+    if twice := sorted({label for label in labels if labels.count(label) > 1}):
+        hint = "rename one of them: tasks are told by a dot and their number"
+        raise SpecError(f"two steps of {step.id!r} would print as {twice[0]!r}", hint=hint)
     inside = [make_source(each) for each in _walk(step) if isinstance(each, Auth)]
     found: dict[str, Data] = {"argv": ["/bin/sh"], "tasks": 1, "pods": 1}
     found |= {"labels": list[Data](labels or [step.id])}
@@ -270,6 +276,6 @@ def labels_of(part: Mapping[str, Any]) -> list[str]:
     return [f"{part['id']}.{rank}" for rank in range(part["tasks"])]
 
 
-def log_files(folder: str, labels: Sequence[str]) -> dict[str, Data]:
-    """Where what each label printed is kept."""
-    return {label: os.path.join(folder, f"{label.replace('/', '+')}.log") for label in labels}
+def log_files(folder: str, step_id: str, labels: Sequence[str]) -> dict[str, Data]:
+    """Where what each label of a step printed is kept."""
+    return {label: os.path.join(folder, local.log_name(step_id, label)) for label in labels}

@@ -96,7 +96,7 @@ class JobStep(steps.StepBase):
         return {
             "namespace": self.place.namespace,
             "job": name_of(self.record.id, self.action.id),
-            "logs": log_files(str(self.record.logs), self.labels()),
+            "logs": log_files(str(self.record.logs), self.action.id, self.labels()),
         }
 
     def labels(self) -> list[str]:

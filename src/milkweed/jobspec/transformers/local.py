@@ -215,6 +215,8 @@ class JobStep(steps.StepBase):
         if not isinstance(step, WORKING):
             return {}
         found = make_work(step.work)
+        if step.work.shape.exclusive:
+            found["note"] = "exclusive: nothing keeps other programs off this machine"
         if not isinstance(step, Submit) or step.local:
             found["tasks"] = 1
         found |= _inherit(found, scene.around(step))
@@ -272,7 +274,7 @@ class JobStep(steps.StepBase):
         tasks = int(self.options["tasks"])
         output, error = self.options.get("output"), self.options.get("error")
         label = self.action.id if tasks == 1 else f"{self.action.id}.{rank}"
-        log = str(self.record.logs / f"{label.replace('/', '+')}.log")
+        log = str(self.record.logs / log_name(self.action.id, label))
         return Command(
             argv=argv,
             env={**self._environment(rank, tasks), **gpus},
@@ -331,6 +333,12 @@ class JobStep(steps.StepBase):
         files = _logs_of(handle)
         alive = self.record.is_driven
         return follow_files(files, follow=follow, alive=alive)
+
+
+def log_name(step_id: str, label: str) -> str:
+    """The file for what a step prints under a label; no name has an @, so no other step has this one."""
+    name = label if label == step_id else f"{step_id}@{label}"
+    return f"{name.replace('/', '+')}.log"
 
 
 def _logs_of(handle: Handle) -> dict[str, str]:

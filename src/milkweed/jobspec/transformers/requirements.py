@@ -1,20 +1,26 @@
-"""Whether this machine is what a jobspec requires; what cannot be looked up is refused, not assumed."""
+"""Whether a machine is what a jobspec requires; what cannot be looked up is refused, not assumed."""
 
 from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from ...errors import SpecError
 from ...options import Data
 
 GPU_ENV = "CUDA_VISIBLE_DEVICES"
+CPU, GPU = "cpu.target", "hardware.gpu.available"
+_SAME = {"gpu.available": GPU}
 _FAMILIES = (
-    frozenset({"x86_64", "amd64"}),
-    frozenset({"aarch64", "arm64"}),
-    frozenset({"ppc64le"}),
+    ("x86_64", "amd64"),
+    ("aarch64", "arm64"),
+    ("ppc64le",),
+    ("riscv64",),
+    ("s390x",),
 )
+"""The names of each kind of machine."""
+_KEYS = frozenset({"name", "field", "value", "match"})
 
 
 def list_gpus(
@@ -30,29 +36,62 @@ def list_gpus(
     return [str(number) for number in range(count)]
 
 
-def check_requirements(requires: Data) -> None:
-    """Refuse requirements that this machine does not meet, or that nobody can look up here."""
+def read_machines(requires: Data) -> tuple[str, ...]:
+    """How a machine that work requires may call itself; nothing where any will do.
+
+    A place that nobody can ask before the work starts takes `cpu.target`, which is looked at there, and the
+    word that no GPU is needed. Any other requirement is refused.
+    """
+    found: tuple[str, ...] = ()
+    for field, wanted, is_plain in _read_items(requires):
+        if is_plain and field == CPU:
+            names = _family_of(wanted)
+            if found and found != names:
+                raise SpecError(f"requires: no machine is {found[0]} and {names[0]}")
+            found = names
+        elif not (is_plain and field == GPU and wanted == "no"):
+            said = f"{field}: {wanted}" if field == GPU else repr(field)
+            hint = f"these can: {CPU}, and {GPU}: no; ask for GPUs by their number"
+            raise SpecError(f"requires: {said} cannot be asked for here", hint=hint)
+    return found
+
+
+def _read_items(requires: Data) -> Iterator[tuple[str, str, bool]]:
+    """Each requirement: what it is about, what that must be, and whether that is all it says."""
     for item in requires if isinstance(requires, list) else []:
         if isinstance(item, dict):
-            _check(item)
+            field = str(item.get("field"))
+            wanted = str(item.get("value", item.get("match")))
+            yield _SAME.get(field, field), wanted, not set(item) - _KEYS
 
 
-def _check(item: Mapping[str, Data]) -> None:
-    field, wanted = item.get("field"), item.get("value", item.get("match"))
+def _family_of(wanted: str) -> tuple[str, ...]:
+    for names in _FAMILIES:
+        if wanted in names:
+            return names
+    known = ", ".join(name for names in _FAMILIES for name in names)
+    raise SpecError(f"requires: {CPU} {wanted!r} is not known", hint=f"known: {known}")
+
+
+def check_requirements(requires: Data) -> None:
+    """Refuse requirements that this machine does not meet, or that nobody can look up here."""
+    for field, wanted, is_plain in _read_items(requires):
+        _check(field, wanted, is_plain=is_plain)
+
+
+def _check(field: str, wanted: str, *, is_plain: bool) -> None:
     facts = _facts()
-    if field not in facts or set(item) - {"name", "field", "value", "match"}:
+    if field not in facts or not is_plain:
         known = ", ".join(sorted(facts))
         raise SpecError(f"requires: {field!r} cannot be looked up here", hint=f"these can: {known}")
-    if not _is_met(str(field), str(wanted), facts):
-        raise SpecError(f"requires: {field} is {facts[str(field)]!r} here, not {wanted!r}")
+    if not _is_met(field, wanted, facts):
+        raise SpecError(f"requires: {field} is {facts[field]!r} here, not {wanted!r}")
 
 
 def _is_met(field: str, wanted: str, facts: Mapping[str, str]) -> bool:
-    if field == "cpu.target":
-        return (
-            any({wanted, facts[field]} <= family for family in _FAMILIES) or wanted == facts[field]
-        )
-    if field == "hardware.gpu.available":
+    if field == CPU and wanted != facts[field]:
+        return any({wanted, facts[field]} <= {*family} for family in _FAMILIES)
+    if field == GPU:
         return wanted == "no" or facts[field] == wanted
     return wanted == facts[field]
 
@@ -64,8 +103,8 @@ def _facts() -> dict[str, str]:
     except OSError:
         release = {}
     return {
-        "cpu.target": os.uname().machine,
-        "hardware.gpu.available": "yes" if list_gpus() else "no",
+        CPU: os.uname().machine,
+        GPU: "yes" if list_gpus() else "no",
         "os.name": release.get("PRETTY_NAME", ""),
         "os.release": release.get("VERSION_ID", ""),
         "os.vendor": release.get("ID", ""),

@@ -12,7 +12,7 @@ from typing import Any
 from ..graph import WORKING, Batch, Group, Need, Submit
 from ..order import sort_steps
 from ..steps import Scene
-from .groups import cwd_of, environment_of, ids_of, is_once, make_join, make_needs
+from .groups import cwd_of, environment_of, ids_of, is_once, machines_of, make_join, make_needs
 from .slurm_files import Carried
 from .slurm_script import NOT_FOR_STEPS, make_label, render_task
 from .slurm_shape import render_step
@@ -146,4 +146,5 @@ def _make_task(step: Submit | Batch, around: Sequence[Group], replica: str, made
         exports={each.secret: each.export for each in made.scene.secrets(step)},
         replica=replica,
         alone=is_once(step),
+        machines=machines_of(step.work, around),
     )

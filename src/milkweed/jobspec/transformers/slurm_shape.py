@@ -11,6 +11,7 @@ from ...backends.slurm.times import render_time_limit
 from ...errors import SpecError
 from ...options import Data
 from ..graph import Shape, Work
+from .requirements import read_machines
 
 MINUTE_S = 60
 _PLAIN = re.compile(r"[A-Za-z0-9_.,:@+-]+")
@@ -114,6 +115,7 @@ def check_work(work: Work) -> None:
         value = getattr(work, name)
         if value is not None and not _PLAIN.fullmatch(value):
             raise SpecError(f"{name}: {value!r} is no name that Slurm knows")
+    read_machines(work.attributes.get("requires"))
     for name in ("output", "error"):
         if "{{" in (getattr(work, name) or ""):
             raise SpecError(f"{name}: only Flux fills in {{{{…}}}}", hint="give a plain path")

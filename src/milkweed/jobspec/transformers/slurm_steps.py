@@ -25,6 +25,7 @@ from .groups import (
     environment_of,
     ids_of,
     labels_of,
+    machines_of,
     walk_group,
 )
 from .local import check_cwd
@@ -93,8 +94,8 @@ class SlurmStep(steps.StepBase):
         return [f"--dependency={','.join(found)}"] if found else []
 
     def _make_handle(self, job_id: int) -> Handle:
-        for label, path in self._logs().items():
-            if self.action.wait or self.action.watch:
+        if self.transformer.tail.wants(self.action):
+            for label, path in self._logs().items():
                 self.transformer.tail.add(path, label)
         return {"id": str(job_id), "cluster": commands.cluster_name()}
 
@@ -214,6 +215,7 @@ def _make_task(step: Submit | Batch, cwd: str | None, scene: Scene, replicas: in
         exports={each.secret: each.export for each in scene.secrets(step)},
         replica='"$SLURM_ARRAY_TASK_ID"' if replicas > 1 else "",
         alone=once,
+        machines=machines_of(step.work, ()),
     )
 
 

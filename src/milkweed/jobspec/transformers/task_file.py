@@ -8,6 +8,9 @@ from dataclasses import dataclass, field
 
 from ..graph import RunFile, Word
 
+EXIT_NOT_FITTING = 78
+"""The exit code of work on a node that it cannot run on: EX_CONFIG of sysexits.h."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
@@ -40,12 +43,14 @@ class Task:
     """Which replica it is, as a word of the shell; nothing where there is one."""
     alone: bool = False
     """One process on the first node, whatever the scheduler says of tasks."""
+    machines: Sequence[str] = ()
+    """What the machine must call itself; nothing where any will do."""
 
 
 def render_task_file(task: Task, place: Place) -> str:
     """The whole file."""
     exported = [(name, variable) for name, variable in task.exports.items() if variable]
-    lines = [*place.first]
+    lines = [*_render_check(task.machines), *place.first]
     for at, (name, _) in enumerate(exported):
         source = f'"{place.secrets}/"{shlex.quote(name)}'
         lines.append(f"mw_secret_{at}=$(cat -- {source}; printf x)")
@@ -58,6 +63,17 @@ def render_task_file(task: Task, place: Place) -> str:
     lines.append(f"cd -- {cwd} || exit 1")
     words = " ".join(map(_render_word, task.argv)) if task.argv else '"$@"'
     return "\n".join([*lines, f"exec {words}"]) + "\n"
+
+
+def _render_check(machines: Sequence[str]) -> list[str]:
+    """The lines that end work on a machine of another kind than it requires."""
+    if not machines:
+        return []
+    text = f"the jobspec requires {machines[0]}"
+    return [
+        f"case $(uname -m) in {' | '.join(machines)}) ;;",
+        f'*) echo "milkweed: this node is $(uname -m), and {text}" >&2; exit {EXIT_NOT_FITTING} ;; esac',
+    ]
 
 
 def _variables(task: Task, place: Place) -> dict[str, str]:
