@@ -46,6 +46,7 @@ class Backend:
         self.failed: dict[str, str] = {}
         self.looks = 0
         self.admitted: list[list[str]] = []
+        self.mute = False
 
     @property
     def now_s(self) -> float:
@@ -69,6 +70,8 @@ class Backend:
     def admit(self, _handle: object, hosts: Sequence[str]) -> None:
         """Take down whom it was asked to let in."""
         self.admitted.append(list(hosts))
+        if self.mute:
+            raise UnreachableError("Slurm's controller did not answer")
 
 
 class World:
@@ -243,6 +246,18 @@ def test_a_scheduler_that_goes_away_while_hosts_start_is_waited_for(world: World
 
     world.backend.gives = gives
     world.connection.join(None)
+    assert world.joined() == [1, 1]
+
+
+def test_a_scheduler_that_goes_away_while_hosts_are_let_in_is_waited_for(world: World) -> None:
+    """They are let in when it answers again; the wait for them goes on."""
+    world.backend.mute = True
+    world.backend.gives = lambda s: [
+        world.addresses[0],
+        world.gone if s < 20 else world.addresses[1],
+    ]
+    world.connection.join(None)
+    assert world.backend.admitted
     assert world.joined() == [1, 1]
 
 

@@ -329,13 +329,15 @@ def test_silence_is_shared_and_paced_too(slurm: FakeSlurm, clock: FakeClock) -> 
     assert ids(queue) == [7]
 
 
-def test_a_refusal_is_not_silence(slurm: FakeSlurm, clock: FakeClock) -> None:
-    """What is wrong for good is told as such, and asked again the next time."""
+def test_a_look_that_failed_is_paced_like_silence(slurm: FakeSlurm, clock: FakeClock) -> None:
+    """Whatever squeue fails for, even a user whom a directory service does not know now, tells nothing of jobs."""
     queue = Queue(clock)
     slurm.answer("squeue", err="squeue: error: Invalid user: 4711\n", code=1)
-    with pytest.raises(BackendError) as caught:
-        queue.rows()
-    assert not isinstance(caught.value, UnreachableError)
+    for _ in range(5):
+        with pytest.raises(UnreachableError, match="did not answer") as caught:
+            queue.rows(1.0)
+    assert "Invalid user: 4711" in caught.value.seen
+    assert queue.queries == 1
     slurm.answer("squeue", line(7))
     assert ids(queue, 0.0) == [7]
 

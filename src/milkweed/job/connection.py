@@ -169,7 +169,8 @@ class Connection:
                 why = self._ask_why(missing)
                 if isinstance(self._backend, Admits):
                     hosts = [parse_door(address).host for address in missing]
-                    self._backend.admit(self._handle, hosts)
+                    with contextlib.suppress(UnreachableError):  # then they are let in later
+                        self._backend.admit(self._handle, hosts)
                 progress.see(f"{len(addresses) - len(missing)} hosts answer; {status.describe()}")
                 addresses = self._look_for_keepers() or addresses
                 if len(addresses) < self._spec.host_count:  # some still wait in the queue like any

@@ -67,7 +67,8 @@ def look(backend: Backend, record: Record, ask: Callable[[], Status]) -> Status:
     status = ask()
     silent = [host.host for host in status.hosts if host.state is HostState.STARTING]
     if silent and isinstance(backend, Admits):
-        backend.admit(record.handle or {}, silent)
+        with contextlib.suppress(UnreachableError):  # then they are let in later
+            backend.admit(record.handle or {}, silent)
     if silent and isinstance(backend, Controls):
         _prepare(backend, record, silent)
     return status

@@ -156,7 +156,10 @@ class Watch:
                 self.changed.wait(_RETRY_S)
 
     def _is_over(self, ending: str) -> bool:
-        status = glance(self.backend, self.handle, fresh=True)
+        try:
+            status = glance(self.backend, self.handle, fresh=True)
+        except MilkweedError:  # a scheduler that cannot be asked tells no end
+            return False
         if status.liveness is Liveness.ENDED:
             self.end(f"{status.reason} ({ending})" if ending else status.reason)
         elif status.liveness is Liveness.PENDING:

@@ -34,7 +34,9 @@ def admit(folder: Path, places: Sequence[Place], door: Callable[[Place], str]) -
     authority = load_authority(folder / KEY_FOLDER)
     for component in sorted({place.component for place in places}):
         silent = [place for place in places if place.component == component]
-        with contextlib.suppress(UnreachableError, AccessError, subprocess.SubprocessError):
+        with contextlib.suppress(
+            UnreachableError, AccessError, OSError, subprocess.SubprocessError
+        ):
             for place in _visit(authority, silent):
                 begin(door(place), place.part)
 
