@@ -51,7 +51,7 @@ from .start import (
     save_note,
     save_part,
 )
-from .status import explain_end, judge_host, make_status
+from .status import describe_row, explain_end, judge_host, make_status
 from .text import JobRow, parse_mark
 
 CANCEL_TIMEOUT_S = 120.0
@@ -117,7 +117,8 @@ class SlurmBackend(Kept):
             name = submission.part_name(number)
             save_part(start, spec, part, name, authority=authority, rows=rows)
         try:
-            return asking.ask(folder, render_arguments(submission), render_script(submission))
+            script = render_script(submission)
+            return asking.ask(folder, render_arguments(submission), script, submission.mark(0))
         except UnreachableError:
             raise
         except BackendError:
@@ -163,7 +164,7 @@ class SlurmBackend(Kept):
 
     def renewal(self, handle: Handle, renew: str | None) -> Renewal:
         """How it stands with the generation that follows."""
-        rows = rows_of(commands.queue.rows(0.5), handle["apply_id"])
+        rows = _load_rows(handle, 0.5)
         if followers(rows, handle["generation"]):
             return Renewal.READY if self.poll(self.move(handle)).ready else Renewal.WAITING
         own = rows_of(rows, handle["apply_id"], handle["generation"])
@@ -171,7 +172,7 @@ class SlurmBackend(Kept):
 
     def renew(self, handle: Handle, spec: JobSpec) -> Handle:
         """Submit the same once more, as the next generation."""
-        rows = rows_of(commands.queue.rows(0.0), handle["apply_id"])
+        rows = _load_rows(handle, 0.0)
         if not followers(rows, handle["generation"]):
             parts = load_parts(Path(handle["folder"]), handle["generation"])
             request = Request(spec=spec, apply_id=handle["apply_id"], keep=_is_kept(parts))
@@ -186,7 +187,7 @@ class SlurmBackend(Kept):
 
     def retire(self, handle: Handle) -> None:
         """Cancel what is left of earlier generations."""
-        for row in rows_of(commands.queue.rows(0.0), handle["apply_id"]):
+        for row in _load_rows(handle, 0.0):
             mark = parse_mark(row.comment)
             old = mark is not None and mark.generation < handle["generation"]
             if old and row.liveness is not Liveness.ENDED:
@@ -194,8 +195,7 @@ class SlurmBackend(Kept):
                 commands.queue.wake()
 
     def _rows(self, handle: Handle, max_age_s: float | None) -> list[JobRow]:
-        rows = commands.queue.rows(max_age_s)
-        return rows_of(rows, handle["apply_id"], handle["generation"])
+        return _load_rows(handle, max_age_s, handle["generation"])
 
     # Looking
 
@@ -244,13 +244,14 @@ class SlurmBackend(Kept):
             rows = self._rows(handle, max_age_s) or self._rows(handle, 0.0)
             if not rows:
                 _check_cluster(Path(handle["folder"]))
+                _check_strangers(handle)
         except UnreachableError as error:
             return Status(liveness=Liveness.UNKNOWN, reason=error.seen or error.what), []
         if all(row.liveness is Liveness.ENDED for row in rows):
             folder = Path(handle["folder"])
             parts = load_parts(folder, handle["generation"]).values()
             logs = [f"{part['logs']}/{part_log(part['part'])}" for part in parts]
-            return explain_end(rows, handle["jobs"], folder, logs), rows
+            return explain_end(rows, _numbers(handle), folder, logs), rows
         return make_status(rows), rows
 
     def places(self, handle: Handle, *, note: bool = False) -> list[Place]:
@@ -296,8 +297,9 @@ class SlurmBackend(Kept):
 
     def cancel(self, handle: Handle) -> None:
         """Cancel every job that carries the mark, and wait until Slurm says that they are gone."""
-        if not rows_of(commands.queue.rows(0.0), handle["apply_id"]):
+        if not _load_rows(handle, 0.0):
             _check_cluster(Path(handle["folder"]))
+            _check_strangers(handle)
         deadline_s = time.monotonic() + CANCEL_TIMEOUT_S
         asked: set[int] = set()
         pause_s = 0.05
@@ -334,6 +336,29 @@ def _check_cluster(folder: Path) -> None:
     """What is not in this cluster's queue may be in another's: the job's own files tell which."""
     for part in load_parts(folder, None).values():
         commands.check_cluster(part.get("cluster", ""))
+
+
+def _load_rows(
+    handle: Handle, max_age_s: float | None, generation: int | None = None
+) -> list[JobRow]:
+    return asking.load_rows(Path(handle["folder"]), handle["apply_id"], max_age_s, generation)
+
+
+def _numbers(handle: Handle) -> list[int]:
+    """The numbers of the jobs of this generation, as far as it is known which those are."""
+    marks = asking.load_marks(Path(handle["folder"]))
+    own = handle["generation"]
+    return [job for job in handle["jobs"] if job not in marks or marks[job].generation == own]
+
+
+def _check_strangers(handle: Handle) -> None:
+    """A job that lives without our mark may be the one that is looked for: then nothing is known of it."""
+    for row in asking.load_strangers(_numbers(handle)):
+        raise UnreachableError(
+            f"it is not known whose Slurm job {row.job_id} is",
+            seen=f"{describe_row(row)}; its comment was milkweed's mark, and is {row.comment!r} now",
+            hint=f"if it is this job, end it with `scancel {row.job_id}`",
+        )
 
 
 def _is_kept(parts: Mapping[int, PartData]) -> bool:

@@ -65,18 +65,20 @@ class Submission:
         """How a part is called in files: generation and component."""
         return f"{self.generation}.{self.first + number}"
 
+    def mark(self, number: int) -> Mark:
+        """What a part is found again by."""
+        return Mark(self.apply_id, self.generation, self.first + number, self.name)
+
 
 def render_arguments(submission: Submission) -> list[str]:
     """The arguments of sbatch; components are set apart by a colon."""
     arguments = ["sbatch", "--parsable"]
     for number, part in enumerate(submission.parts):
-        component = submission.first + number
-        mark = Mark(submission.apply_id, submission.generation, component, submission.name)
         if number:
             arguments.append(":")
         arguments += [
             f"--job-name={submission.name}",
-            f"--comment={render_mark(mark)}",
+            f"--comment={render_mark(submission.mark(number))}",
             f"--nodes={len(part.hosts)}",
             *render_shape(part.shape),
         ]

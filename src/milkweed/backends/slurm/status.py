@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import time
 from collections.abc import Mapping, Sequence
@@ -13,7 +14,7 @@ from ...status import HostState, HostStatus, Liveness, Status
 from ..launch import EXIT_NOT_SHARED
 from ..traces import load_exit, load_farewells, was_up
 from . import commands
-from .detail import JobDetail, make_sacct, parse_sacct, parse_scontrol_job
+from .detail import JobDetail, make_sacct, make_scontrol_job, parse_sacct, parse_scontrol_job
 from .nodes import NodeRow
 from .places import Place
 from .reasons import explain_job
@@ -71,7 +72,14 @@ def explain_end(
     rows: Sequence[JobRow], jobs: Sequence[int], folder: Path, logs: Sequence[str]
 ) -> Status:
     """How it ended: Slurm's words, the exit code, what keepers left, and the last lines of the script's log."""
-    details = _load_details([row.job_id for row in rows] or jobs)
+    numbers = [row.job_id for row in rows]
+    details = _show_jobs(numbers or jobs)
+    for each in details:
+        if each.job_id in numbers and liveness_of(each.state) is not Liveness.ENDED:
+            # It was put back into the queue between two looks.
+            return Status(liveness=Liveness.UNKNOWN, reason=describe_row(each))
+    # A number that lives, and is not among this user's jobs, was given anew to somebody else.
+    details = _ended(details) or _ended(_load_accounts(numbers or jobs))
     # One that failed tells more than those that ended with it.
     details.sort(key=lambda detail: detail.state == "COMPLETED")
     lines = [describe_row(details[0] if details else rows[0])] if details or rows else []
@@ -91,20 +99,25 @@ def explain_end(
     return Status(liveness=Liveness.ENDED, reason="\n".join(lines), exit_code=code)
 
 
-def _load_details(jobs: Sequence[int]) -> list[JobDetail]:
-    """Ask for each job; one that Slurm has forgotten may still be in its accounting, where there is one."""
+def _ended(details: Sequence[JobDetail]) -> list[JobDetail]:
+    return [each for each in details if liveness_of(each.state) is Liveness.ENDED]
+
+
+def _show_jobs(jobs: Sequence[int]) -> list[JobDetail]:
+    """What Slurm remembers of each."""
     found: list[JobDetail] = []
-    try:
-        for job_id in jobs:
-            found += parse_scontrol_job(
-                commands.run(["scontrol", "show", "job", "-o", str(job_id)])
-            )
-    except (BackendError, ValueError):
-        try:
-            found += parse_sacct(commands.run(make_sacct(jobs)))
-        except (BackendError, ValueError):
-            return found
+    for job_id in jobs:
+        with contextlib.suppress(BackendError, ValueError):
+            found += parse_scontrol_job(commands.run(make_scontrol_job(job_id)))
     return found
+
+
+def _load_accounts(jobs: Sequence[int]) -> list[JobDetail]:
+    """What Slurm has forgotten may still be in its accounting, where there is one."""
+    try:
+        return parse_sacct(commands.run(make_sacct(jobs)))
+    except (BackendError, ValueError):
+        return []
 
 
 def _tail(path: str) -> list[str]:
