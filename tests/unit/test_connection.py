@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -258,6 +259,18 @@ def test_a_scheduler_that_goes_away_while_hosts_are_let_in_is_waited_for(world: 
     ]
     world.connection.join(None)
     assert world.backend.admitted
+    assert world.joined() == [1, 1]
+
+
+def test_hosts_that_stand_still_are_waited_for(world: World) -> None:
+    """A job that is suspended may be resumed tomorrow; its hosts are the same then."""
+    halted = replace(RUNNING, halted=True)
+    world.backend.says = lambda s: halted if s < 5000 else RUNNING
+    world.backend.gives = lambda s: [
+        world.addresses[0],
+        world.gone if s < 5000 else world.addresses[1],
+    ]
+    world.connection.join(None)
     assert world.joined() == [1, 1]
 
 

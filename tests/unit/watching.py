@@ -36,6 +36,7 @@ class Backend:
         """What it says, look by look; the last word stays."""
         self.looks = 0
         self.words = "Slurm says that node n1 is down*\nlast line"
+        self.state = HostState.FAILED
         self.away = self.broken = False
 
     def glance(self, _handle: object, *, fresh: bool = False) -> Status:
@@ -50,7 +51,7 @@ class Backend:
         """What it knows of a host."""
         if self.away:
             raise UnreachableError("Slurm's controller did not answer")
-        return HostStatus(host=host, state=HostState.FAILED, reason=self.words)
+        return HostStatus(host=host, state=self.state, reason=self.words)
 
 
 class FakeSession:

@@ -173,7 +173,8 @@ class Connection:
                         self._backend.admit(self._handle, hosts)
                 progress.see(f"{len(addresses) - len(missing)} hosts answer; {status.describe()}")
                 addresses = self._look_for_keepers() or addresses
-                if len(addresses) < self._spec.host_count:  # some still wait in the queue like any
+                # Some still wait in the queue like any, or all of them stand still.
+                if len(addresses) < self._spec.host_count or status.halted:
                     limit_s = deadline_s or self._clock() + START_TIMEOUT_S
             seen = next(iter(missing.values()), "the scheduler has not given all hosts yet")
             seen = f"{seen}; {why}" if why and missing else seen

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -51,7 +52,7 @@ from .start import (
     save_note,
     save_part,
 )
-from .status import describe_row, explain_end, judge_host, make_status
+from .status import describe_row, explain_end, explain_ending, judge_host, make_status
 from .text import JobRow, parse_mark
 
 CANCEL_TIMEOUT_S = 120.0
@@ -110,7 +111,8 @@ class SlurmBackend(Kept):
             cwd=start["cwd"],
             port=start["port"],
             bells=start["bells"],
-            survives=spec.options.get("survive_node_failure", True),
+            # A batch client that died with its node must not leave the other hosts behind: the job starts again.
+            survives=spec.options.get("survive_node_failure", True) and not request.client_script,
         )
         authority = ensure_authority(folder, request.apply_id)
         for number, part in enumerate(submission.parts):
@@ -236,7 +238,8 @@ class SlurmBackend(Kept):
             else keepers.make_status(answer)
             for place, answer in asked
         )
-        return Status(liveness=Liveness.RUNNING, hosts=hosts, details=status.details)
+        reason = status.reason if status.halted else ""
+        return replace(status, hosts=hosts, reason=reason, expected_start="")
 
     def _read(self, handle: Handle, max_age_s: float | None) -> tuple[Status, list[JobRow]]:
         try:
@@ -252,7 +255,10 @@ class SlurmBackend(Kept):
             parts = load_parts(folder, handle["generation"]).values()
             logs = [f"{part['logs']}/{part_log(part['part'])}" for part in parts]
             return explain_end(rows, _numbers(handle), folder, logs), rows
-        return make_status(rows), rows
+        status = make_status(rows)
+        if status.ending and max_age_s is not None:
+            status = replace(status, reason=explain_ending(rows) or status.reason)
+        return status, rows
 
     def places(self, handle: Handle, *, note: bool = False) -> list[Place]:
         """Every host and its node."""

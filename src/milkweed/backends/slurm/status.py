@@ -14,14 +14,24 @@ from ...status import HostState, HostStatus, Liveness, Status
 from ..launch import EXIT_NOT_SHARED
 from ..traces import load_exit, load_farewells, was_up
 from . import commands
-from .detail import JobDetail, make_sacct, make_scontrol_job, parse_sacct, parse_scontrol_job
+from .detail import (
+    JobDetail,
+    make_sacct,
+    make_scontrol_job,
+    make_scontrol_states,
+    parse_sacct,
+    parse_scontrol_job,
+    parse_states,
+)
 from .nodes import NodeRow
 from .places import Place
 from .reasons import explain_job
-from .states import liveness_of
+from .states import explain_state, liveness_of
 from .text import JobRow
 
 TAIL_LINES = 6
+_ENDING = frozenset({"COMPLETING", "STAGE_OUT"})
+_HALTED = frozenset({"SUSPENDED", "STOPPED"})
 _ORDER = (Liveness.RUNNING, Liveness.PENDING, Liveness.UNKNOWN, Liveness.ENDED)
 _EXITED = re.compile(r"srun: error: (\S+): tasks? ([\d,\- ]+): (.+)")
 _NOISE = ("srun: cluster configuration lacks support for cpu binding", "srun: Warning: can't run")
@@ -32,12 +42,16 @@ def make_status(rows: Sequence[JobRow]) -> Status:
     seen = [row.liveness for row in rows]
     liveness = next(live for live in _ORDER if live in seen)
     waiting = Liveness.PENDING if Liveness.PENDING in seen else liveness
-    row = rows[seen.index(waiting)]
+    halted = [row for row in rows if row.state in _HALTED]
+    row = halted[0] if halted else rows[seen.index(waiting)]
     starts = [row.start for row in rows if row.liveness is Liveness.PENDING and row.start]
     return Status(
         liveness=liveness,
-        reason=describe_row(row) if waiting is not Liveness.RUNNING else "",
+        reason=describe_row(row) if halted or waiting is not Liveness.RUNNING else "",
         expected_start=_moment(max(starts)) if starts else "",
+        halted=bool(halted),
+        ending=liveness is Liveness.UNKNOWN
+        and all(row.state in _ENDING for row in rows if row.liveness is Liveness.UNKNOWN),
         details=_details(rows),
     )
 
@@ -66,6 +80,18 @@ def _details(rows: Sequence[JobRow]) -> dict[str, str]:
 
 
 # The end
+
+
+def explain_ending(rows: Sequence[JobRow]) -> str:
+    """How jobs are about to end whose processes are being ended; empty where Slurm does not tell yet."""
+    for row in rows:
+        with contextlib.suppress(BackendError, ValueError):
+            for state in parse_states(commands.run(make_scontrol_states(row.job_id))):
+                if state not in _ENDING and (plain := explain_state(state)):
+                    return (
+                        f"Slurm job {row.job_id} is {state}: {plain}; its processes are being ended"
+                    )
+    return ""
 
 
 def explain_end(
@@ -138,6 +164,8 @@ def judge_host(place: Place, seen: str, nodes: Mapping[str, NodeRow]) -> HostSta
         its = f"its node {node}" if node else "its node"
         reason = f"{its} is no longer part of Slurm job {row.job_id}"
         return _host(place, HostState.FAILED, reason, _log_lines(place))
+    if row is not None and row.state in _ENDING | _HALTED:
+        return _host(place, HostState.UNKNOWN, describe_row(row))
     if row is None or not place.node:
         return _host(place, HostState.STARTING, describe_row(row) if row else "it is not in Slurm")
     if (
