@@ -312,6 +312,24 @@ def test_a_hundred_waiting_jobs_cost_what_one_costs(
     assert queue.queries <= 450
 
 
+def test_what_else_a_user_has_in_the_queue_costs_nothing(
+    clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ten minutes of a hundred waiters, while a job of another tool comes or goes each second."""
+    queue = Queue(clock)
+    began_s = clock.now_s
+
+    def read(*_args: object, **_more: object) -> str:
+        own = line(7, state="PENDING")
+        return own + line(1000 + int(clock.now_s), comment="an array of another tool")
+
+    monkeypatch.setattr(commands, "run", read)
+    while clock.now_s < began_s + 600.0:
+        queue.rows()
+        clock.advance(0.02)  # a hundred that look every two seconds, one after the other
+    assert queue.queries <= 150
+
+
 def test_silence_is_shared_and_paced_too(slurm: FakeSlurm, clock: FakeClock) -> None:
     """A controller that is away is not asked by everybody at once, and is found when it is back."""
     queue = Queue(clock)

@@ -31,6 +31,8 @@ _NO_SUCH_JOB = "invalid job id"
 """The only thing that a read is certainly refused for; whatever else it fails for says nothing about the job."""
 _FOR_GOOD = frozenset({errno.ENOENT, errno.EACCES, errno.ENOTDIR, errno.ENOEXEC, errno.E2BIG})
 """Why a command cannot be run, now or later; a machine that is short of something has more in a moment."""
+_OURS = "milkweed"
+"""How the comments of all jobs begin that milkweed has asked for."""
 _SILENT = "Slurm's controller did not answer"
 TIMEOUT_S = 30.0
 
@@ -177,8 +179,8 @@ def _read_queue() -> list[JobRow]:
 
 
 def _gist(rows: list[JobRow]) -> list[tuple[object, ...]]:
-    """What is worth looking again for: the time that is left changes all the time."""
-    return [(row.job_id, row.state, row.nodes) for row in rows]
+    """What is worth looking again for: not the time that is left, nor what else this user has in the queue."""
+    return [(row.job_id, row.state, row.nodes) for row in rows if row.comment.startswith(_OURS)]
 
 
 queue = Queue()
