@@ -171,6 +171,15 @@ class Admits(Protocol):
 
 
 @runtime_checkable
+class Remembers(Protocol):
+    """A backend that tells a host which is gone from one that has not come yet by what its clients saw."""
+
+    def joined(self, handle: Handle, hosts: Sequence[str]) -> None:
+        """The keepers of these hosts have answered a client just now."""
+        ...
+
+
+@runtime_checkable
 class Explains(Protocol):
     """A backend that can tell what became of a host which no longer answers."""
 

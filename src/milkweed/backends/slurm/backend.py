@@ -113,6 +113,7 @@ class SlurmBackend(Kept):
             bells=start["bells"],
             # A batch client that died with its node must not leave the other hosts behind: the job starts again.
             survives=spec.options.get("survive_node_failure", True) and not request.client_script,
+            keep=start["keep"],
         )
         authority = ensure_authority(folder, request.apply_id)
         for number, part in enumerate(submission.parts):
