@@ -54,6 +54,32 @@ def test_a_wait_goes_on_though_squeue_fails(client: Client, lab: Lab) -> None:
     assert not lab.jobs()
 
 
+def test_a_deadline_is_met_though_the_controller_is_frozen(client: Client, lab: Lab) -> None:
+    """What hangs is waited for no longer than was said, by who asks for hosts and by who waits for them."""
+    held = """
+        from milkweed.errors import DeadlineError
+        def make(seconds): return SlurmJob({"w": 1}, slurm_args=["--hold"], job_start_timeout=seconds)
+        def late(act):
+            began = time.monotonic()
+            try:
+                act()
+            except DeadlineError as error:
+                print("deadline", round(time.monotonic() - began), error.what, flush=True)
+    """
+    client.run(f"{held}    late(make(2).state)\n")
+    lab.freeze_controller()
+    out = client.run(f"""{held}
+        late(make(6).state)
+        late(lambda: job_load().wait(6))
+        late(lambda: make(6).state("other.json"))
+    """)
+    took = [int(line.split()[1]) for line in out.splitlines() if line.startswith("deadline")]
+    assert len(took) == 3, out
+    assert all(6 <= seconds < 25 for seconds in took), out
+    lab.thaw_controller()
+    client.run("job_load('other.json').kill(); job_load().kill()")
+
+
 def _plain(said: Path) -> str:
     """What was said, whichever command's name stands twice in it."""
     return said.read_text().replace("it was ", "").replace("squeue: squeue: ", "squeue: ")

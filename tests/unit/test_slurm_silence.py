@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import errno
+import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from milkweed.backends.credentials import ensure_authority
+from milkweed.backends.programs import LEAST_S, _until_s, within
 from milkweed.backends.slurm import admission, commands
 from milkweed.backends.slurm.backend import SlurmBackend
 from milkweed.backends.slurm.commands import run
+from milkweed.backends.slurm.places import make_places
 from milkweed.errors import BackendError, UnreachableError
+from milkweed.job import SlurmJob
 from milkweed.status import Liveness
-from unit.slurm_fake import FakeSlurm, line
+from unit.slurm_fake import APPLY_ID, FakeSlurm, line, part, row
 from unit.slurm_jobs import handle_of
 
 READS = [["squeue"], ["sinfo"], ["scontrol", "show", "job", "7"], ["scontrol", "show", "config"]]
@@ -98,10 +104,47 @@ def test_a_visit_that_cannot_be_started_is_made_later(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Hosts that wait to be let in go on waiting; who waits for them does too."""
-    from milkweed.backends.credentials import ensure_authority
-    from milkweed.backends.slurm.places import make_places
-    from unit.slurm_fake import APPLY_ID, part, row
-
     refuse_to_fork(monkeypatch, errno.EAGAIN)
     ensure_authority(tmp_path, APPLY_ID)
     admission.admit(tmp_path, make_places([row(nodes=("n1",))], {0: part("w/0")}), str)
+
+
+@pytest.mark.parametrize(("left_s", "limit_s"), [(1000.0, 30.0), (12.0, 12.0), (-5.0, LEAST_S)])
+def test_no_command_is_waited_for_beyond_the_deadline(
+    monkeypatch: pytest.MonkeyPatch, left_s: float, limit_s: float
+) -> None:
+    """A frozen controller keeps who has a deadline no longer than that; the last command may still answer."""
+    asked: list[float] = []
+
+    def hang(*_args: Any, timeout: float, **_more: Any) -> None:
+        asked.append(timeout)
+        raise subprocess.TimeoutExpired("squeue", timeout)
+
+    monkeypatch.setattr(subprocess, "run", hang)
+    with within(time.monotonic() + left_s), pytest.raises(UnreachableError) as caught:
+        run(["squeue"])
+    assert asked == [pytest.approx(limit_s, abs=0.5)]
+    assert caught.value.seen == f"squeue: nothing within {asked[0]:.2g} s"
+    with pytest.raises(UnreachableError):
+        run(["squeue"])
+    assert asked[1] == 30.0
+
+
+def test_all_that_a_program_waits_for_has_one_deadline(cluster: FakeSlurm, folder: Path) -> None:
+    """Asking for the hosts and connecting to them together take as long as was said, and not each."""
+    job = SlurmJob(meshes={"w": 1}, job_start_timeout=50)
+    seen: list[float | None] = []
+
+    def ensure(_file: object) -> bool:
+        seen.append(_until_s.get())
+        return False
+
+    def connect(deadline_s: float | None, **_more: object) -> None:
+        seen.append(deadline_s)
+
+    job._ensure, job._connect = ensure, connect  # type: ignore[method-assign,assignment]
+    began_s = time.monotonic()
+    job.state()
+    assert seen == [pytest.approx(began_s + 50, abs=5)] * 2
+    assert seen[0] == seen[1]
+    assert _until_s.get() is None

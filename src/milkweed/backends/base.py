@@ -96,6 +96,15 @@ class Backend(Protocol):
 
 
 @runtime_checkable
+class Checks(Protocol):
+    """A backend whose `validate` compares with what its scheduler has now, which may change while a job runs."""
+
+    def check(self, spec: JobSpec) -> None:
+        """Raise SpecError for what is wrong with a declaration whatever the scheduler has; ask it nothing."""
+        ...
+
+
+@runtime_checkable
 class Resizes(Protocol):
     """A backend whose capabilities say `resize`."""
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from .. import registry
 from .._checkpoint import checkpoint
 from ..backends import load_backend
-from ..backends.base import Backend, Forgets, Handle, Renews, Request, Resizes
+from ..backends.base import Backend, Checks, Forgets, Handle, Renews, Request, Resizes
 from ..errors import (
     BackendError,
     ChangedError,
@@ -29,6 +29,7 @@ from ..spec import JobSpec
 from ..state import Record, StateFile, check_machine
 from ..status import Liveness, Status
 
+_ASKS = frozenset({Action.CREATE, Action.REPLACE, Action.RESIZE})
 _CHANGED_HINT = (
     'on_change="replace" ends it and makes another; on_change="new" keeps it beside a new one'
 )
@@ -103,9 +104,14 @@ def _observe_renewal(
     return backend.renewal(record.handle or {}, renew)
 
 
+def check(backend: Backend, spec: JobSpec) -> None:
+    """Refuse what is wrong whatever the scheduler has now: what runs already needs nothing of it."""
+    (backend.check if isinstance(backend, Checks) else backend.validate)(spec)
+
+
 def plan_for(wish: Wish, observed: Observed, *, held: bool = False) -> Plan:
     """What would be done for a wish; it is the old allocation that may have taken a queue to get."""
-    return make_plan(
+    plan = make_plan(
         wish.spec,
         observed,
         can_resize=wish.backend.capabilities.resize,
@@ -113,6 +119,9 @@ def plan_for(wish: Wish, observed: Observed, *, held: bool = False) -> Plan:
         on_change=wish.on_change,
         held=held,
     )
+    if isinstance(wish.backend, Checks) and plan.action in _ASKS and not plan.blocked:
+        wish.backend.validate(wish.spec)
+    return plan
 
 
 def check_shown(shown: Plan | None, plan: Plan) -> None:

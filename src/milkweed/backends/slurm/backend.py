@@ -68,14 +68,18 @@ class SlurmBackend(Kept):
     def __init__(self, sleep: Callable[[float], object] = time.sleep) -> None:
         self._sleep = sleep
 
-    def validate(self, spec: JobSpec) -> None:
-        """Compare what is asked for with what the cluster has; one that does not answer refuses nothing."""
-        parts = make_parts(spec)
+    def check(self, spec: JobSpec) -> None:
+        """Refuse what is wrong on any cluster."""
+        make_parts(spec)
         check_renew(spec.client.get("renew"))
         check_port(spec.options.get("monarch_port", 22222))
+
+    def validate(self, spec: JobSpec) -> None:
+        """Compare what is asked for with what the cluster has; one that does not answer refuses nothing."""
+        self.check(spec)
         with contextlib.suppress(UnreachableError):
             commands.check_version()
-            check_components(make_components(parts), commands.load_nodes(NODES_AGE_S))
+            check_components(make_components(make_parts(spec)), commands.load_nodes(NODES_AGE_S))
 
     # Asking
 

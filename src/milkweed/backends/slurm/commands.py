@@ -59,9 +59,8 @@ def run(
             tied=tied,
         )
     except subprocess.TimeoutExpired as error:
-        raise UnreachableError(
-            _SILENT, seen=f"{argv[0]}: nothing within {timeout_s:g} s"
-        ) from error
+        seen = f"{argv[0]}: nothing within {error.timeout:.2g} s"
+        raise UnreachableError(_SILENT, seen=seen) from error
     except OSError as error:
         raise _explain_no_start(argv[0], error) from error
     if done.code == 0 and not (argv[0] in _READS and "error:" in done.trouble):
