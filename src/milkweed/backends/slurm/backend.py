@@ -29,7 +29,7 @@ from ..launch import DEFAULT_PYTHON
 from ..parts import ensure_logs
 from ..places import Kept, PartData, ask_host, make_door
 from . import asking, commands
-from .admission import admit, is_silent
+from .admission import Pace, admit, is_silent
 from .check import check_components
 from .hosts import NODES_AGE_S, load_nodes_of
 from .places import Place, component_of, make_note, make_places, rows_of
@@ -56,6 +56,7 @@ from .status import describe_row, explain_end, explain_ending, judge_host, make_
 from .text import JobRow, parse_mark
 
 CANCEL_TIMEOUT_S = 120.0
+_pace = Pace()
 
 
 class SlurmBackend(Kept):
@@ -194,6 +195,8 @@ class SlurmBackend(Kept):
 
     def retire(self, handle: Handle) -> None:
         """Cancel what is left of earlier generations."""
+        if not handle["generation"]:
+            return
         for row in _load_rows(handle, 0.0):
             mark = parse_mark(row.comment)
             old = mark is not None and mark.generation < handle["generation"]
@@ -297,7 +300,7 @@ class SlurmBackend(Kept):
         """Let in hosts whose nodes do not see the job's folder, through Slurm itself."""
         places = [place for place in self.places(handle) if place.host in hosts and place.node]
         waiting = [place for place in places if is_silent(place, time.time())]
-        if waiting:
+        if waiting and _pace.is_due(waiting):
             admit(Path(handle["folder"]), places, lambda place: str(make_door(place)))
 
     def told_places(self, handle: Handle) -> list[Place]:
