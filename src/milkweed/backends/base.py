@@ -130,7 +130,7 @@ class Renews(Protocol):
         ...
 
     def retire(self, handle: Handle) -> None:
-        """End what the allocation of this handle has followed."""
+        """End what the allocation of this handle has followed, if that is still there."""
         ...
 
 

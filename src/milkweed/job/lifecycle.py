@@ -156,6 +156,7 @@ def execute(
             hint=_INSIDE_HINT if wish.inside else _CHANGED_HINT,
         )
     if plan.action in {Action.REUSE, Action.NOTHING}:
+        _retire_again(wish.backend_of(record), record)
         return _reuse(record, file)
     if plan.action is Action.RESIZE:
         return _resize(plan, wish, record, file)
@@ -176,6 +177,13 @@ def _reuse(record: Record | None, file: StateFile | None) -> tuple[Record, State
     if record is None or record.apply_id is None:
         raise BackendError("there is nothing to reuse")
     return record, file or _own_file(record)
+
+
+def _retire_again(backend: Backend, record: Record | None) -> None:
+    """A crash after a move may have left what was moved from; one whose scheduler is silent is ended next time."""
+    if isinstance(backend, Renews) and record is not None and record.handle is not None:
+        with contextlib.suppress(BackendError):
+            backend.retire(record.handle)
 
 
 def _own_file(record: Record) -> StateFile:
