@@ -80,7 +80,10 @@ class SlurmBackend(Kept):
         self.check(spec)
         with contextlib.suppress(UnreachableError):
             commands.check_version()
-            check_components(make_components(make_parts(spec)), commands.load_nodes(NODES_AGE_S))
+            components, rows = make_components(make_parts(spec)), commands.load_nodes(NODES_AGE_S)
+            if any(each.disk_mb for each in components):
+                rows = commands.load_disks(rows)
+            check_components(components, rows)
 
     # Asking
 

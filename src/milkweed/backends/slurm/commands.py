@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 
 from ...errors import BackendError, UnreachableError
 from ..programs import Done, PacedQueue, read_answer, run_program, start_program
-from .nodes import NodeRow, make_sinfo, parse_sinfo
+from .nodes import NodeRow, add_disks, make_sinfo, make_sinfo_disks, parse_sinfo
 from .text import (
     MINIMUM_VERSION,
     JobRow,
@@ -159,6 +159,11 @@ def load_nodes(max_age_s: float = 0.0) -> list[NodeRow]:
             rows = read_answer("sinfo", lambda: parse_sinfo(run(make_sinfo())))
             _nodes[:] = [(time.monotonic(), rows)]
         return rows
+
+
+def load_disks(rows: Sequence[NodeRow]) -> list[NodeRow]:
+    """The same nodes with their disks."""
+    return read_answer("sinfo", lambda: add_disks(rows, run(make_sinfo_disks())))
 
 
 _nodes_lock = threading.Lock()

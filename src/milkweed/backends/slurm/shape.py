@@ -192,6 +192,8 @@ def make_components(parts: Sequence[Part]) -> list[Component]:
             cpus_per_task=part.shape.cpus_per_task,
             gpus_per_node=part.shape.gpus,
             memory_mb=part.shape.memory_mb,
+            gpu_type=part.shape.gpu_type,
+            disk_mb=part.shape.disk_mb,
             time_limit_s=part.shape.time_limit_s,
             constraint=part.shape.constraint,
             field="meshes." + ", ".join(part.meshes),
