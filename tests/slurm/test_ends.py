@@ -113,7 +113,11 @@ def start_batch(client: Client, lab: Lab) -> int:
         """,
         "train.py",
     )
-    client.run("SlurmJob(meshes={'w': 2}).apply(client_script='train.py')")
+    client.run("""
+        job = SlurmJob(meshes={"w": 2})
+        job.apply(client_script="train.py")
+        job.dump("batch.json")
+    """)
     wait_until(lambda: len(runs(client)) == 1, 60)
     [job] = lab.jobs()
     return job.id
@@ -128,10 +132,10 @@ def runs(client: Client) -> list[list[str]]:
 def see_the_second_run(client: Client, lab: Lab, job_id: int) -> str:
     """Let a job begin that Slurm would hold back for two minutes, and see how it ends."""
     wait_until(lambda: [job.state for job in lab.jobs()] == ["PENDING"], 60)
-    assert "pending" in client.run("print(job_load().status().describe())")
+    assert "pending" in client.run("print(job_load('batch.json').status().describe())")
     lab.run("scontrol", "update", f"jobid={job_id}", "starttime=now")
     wait_until(lambda: len(runs(client)) == 2, 60)
-    return client.run("job = job_load(); print(job.wait(60).describe()); job.kill()")
+    return client.run("job = job_load('batch.json'); print(job.wait(60).describe()); job.kill()")
 
 
 def test_a_batch_job_that_is_put_back_into_the_queue(client: Client, lab: Lab) -> None:

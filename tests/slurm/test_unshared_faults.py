@@ -36,9 +36,9 @@ def nodes_of(out: str) -> list[str]:
     return line.split()[1:]
 
 
-def own_folders(lab: Lab, node: int) -> list[str]:
-    """What milkweed has below /tmp of a node, but for the parent of run folders."""
-    return lab.on_node(node, "sh", "-c", "ls -d /tmp/milkweed-[!0]* || :").stdout.split()
+def own_logs(lab: Lab, node: int) -> list[str]:
+    """The folders for logs that a node has of its own."""
+    return lab.on_node(node, "sh", "-c", "ls -d /tmp/milkweed-logs-* || :").stdout.split()
 
 
 def test_a_keeper_that_crashes_is_gone(client: Client, lab: Lab) -> None:
@@ -88,20 +88,20 @@ def test_nothing_is_left_on_the_nodes(client: Client, lab: Lab) -> None:
     client.run('job = SlurmJob(meshes={"w": 2})' + USE)
     [job] = lab.jobs()
     numbers = [int(node.removeprefix("n")) for node in job.nodes]
-    assert len(own_folders(lab, numbers[0])) == 1
+    assert len(own_logs(lab, numbers[0])) == 1
     client.run("job_load().kill()")
-    wait_until(lambda: not any(own_folders(lab, number) for number in numbers), 30)
+    wait_until(lambda: not any(own_logs(lab, number) for number in numbers), 30)
 
 
 def test_hosts_wait_for_a_client_that_comes_late(client: Client, lab: Lab) -> None:
     """A job that was asked for and left alone has its hosts, whenever somebody comes: none has given up."""
-    client.run('SlurmJob(meshes={"w": 2}).apply()')
+    client.run('job = SlurmJob(meshes={"w": 2}); job.apply(); job.dump("late.json")')
     wait_until(lambda: [job.state for job in lab.jobs()] == ["RUNNING"], 60)
     [job] = lab.jobs()
     for node in job.nodes:
         number = int(node.removeprefix("n"))
         wait_until(lambda n=number: bool(waiting(lab, n)), 60)
-    assert nodes_of(client.run(f"job = job_load(){USE}job.kill()")) == list(job.nodes)
+    assert nodes_of(client.run(f"job = job_load('late.json'){USE}job.kill()")) == list(job.nodes)
 
 
 def waiting(lab: Lab, node: int) -> str:

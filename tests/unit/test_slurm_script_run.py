@@ -231,7 +231,7 @@ def test_logs_that_this_node_cannot_write_go_to_a_private_folder(
     made = make(tmp_path, logs=str(tmp_path / "not here"))
     assert node.run(made, SRUN_CODE="3").returncode == 3
     [log], [mode] = node.records.glob("*.log"), node.records.glob("*.mode")
-    assert re.fullmatch(rf"{node.tmp}/milkweed-\w+/part-0.0.log", log.read_text().strip())
+    assert re.fullmatch(rf"{node.tmp}/milkweed-logs-\w+/part-0.0.log", log.read_text().strip())
     assert mode.read_text() == "700\n"
     assert list(node.tmp.iterdir()) == []
     assert not Path(made.logs).exists()

@@ -41,7 +41,7 @@ _WAIT = ["code=0", 'for pid in $started; do wait "$pid" || code=$?; done', 'exit
 
 _OWN_LOGS = [
     'if ! [ -w "$logs" ]; then',
-    "  logs=$(mktemp -dt milkweed-XXXXXX)",
+    "  logs=$(mktemp -dt milkweed-logs-XXXXXX)",
     """  trap 'rm -rf "$logs"' EXIT""",
     "  trap 'exit 143' TERM",
     "fi",
