@@ -69,6 +69,10 @@ class Status:
     hosts: tuple[HostStatus, ...] = ()
     exit_code: int | None = None
     expected_start: str = ""
+    halted: bool = False
+    """It keeps its hosts, and they stand still for now: nobody can say for how long."""
+    ending: bool = False
+    """Its scheduler is ending it now, and has not said yet what it is after that: over, or back in the queue."""
     details: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -46,6 +47,7 @@ class Backend:
         self.failed: dict[str, str] = {}
         self.looks = 0
         self.admitted: list[list[str]] = []
+        self.mute = False
 
     @property
     def now_s(self) -> float:
@@ -69,6 +71,8 @@ class Backend:
     def admit(self, _handle: object, hosts: Sequence[str]) -> None:
         """Take down whom it was asked to let in."""
         self.admitted.append(list(hosts))
+        if self.mute:
+            raise UnreachableError("Slurm's controller did not answer")
 
 
 class World:
@@ -242,6 +246,30 @@ def test_a_scheduler_that_goes_away_while_hosts_start_is_waited_for(world: World
         return world.addresses[: 1 if s < 40 else 2]
 
     world.backend.gives = gives
+    world.connection.join(None)
+    assert world.joined() == [1, 1]
+
+
+def test_a_scheduler_that_goes_away_while_hosts_are_let_in_is_waited_for(world: World) -> None:
+    """They are let in when it answers again; the wait for them goes on."""
+    world.backend.mute = True
+    world.backend.gives = lambda s: [
+        world.addresses[0],
+        world.gone if s < 20 else world.addresses[1],
+    ]
+    world.connection.join(None)
+    assert world.backend.admitted
+    assert world.joined() == [1, 1]
+
+
+def test_hosts_that_stand_still_are_waited_for(world: World) -> None:
+    """A job that is suspended may be resumed tomorrow; its hosts are the same then."""
+    halted = replace(RUNNING, halted=True)
+    world.backend.says = lambda s: halted if s < 5000 else RUNNING
+    world.backend.gives = lambda s: [
+        world.addresses[0],
+        world.gone if s < 5000 else world.addresses[1],
+    ]
     world.connection.join(None)
     assert world.joined() == [1, 1]
 

@@ -20,10 +20,11 @@ from milkweed.backends import launch
 from milkweed.backends.credentials import ensure_authority, ensure_client
 from milkweed.backends.launch import render_bridge
 from milkweed.backends.slurm import admission
-from milkweed.backends.slurm.admission import GRACE_S, admit, is_silent
+from milkweed.backends.slurm.admission import GRACE_S, Pace, admit, is_silent
 from milkweed.backends.slurm.places import Place, make_places
 from milkweed.backends.slurm.script import render_visit
 from milkweed.errors import AccessError
+from milkweed.testing import FakeClock
 from milkweed.worker import enrol
 from unit.keepers import WAIT_S, WAITER, FakeKeeper, free_ports, is_listening, move_runs
 from unit.slurm_fake import APPLY_ID, START_S, FakeSlurm, part, row
@@ -72,6 +73,26 @@ def test_the_bridge_runs_in_the_hosts_own_python(tmp_path: Path) -> None:
     python.chmod(0o755)
     done = subprocess.run(render_bridge(str(python)), capture_output=True, text=True, check=True)
     assert done.stdout == f"-c\n{enrol.BRIDGE}\n"
+
+
+def test_hosts_that_stay_silent_are_visited_seldomer(clock: FakeClock) -> None:
+    """At once, then after 6, 12, 24, 48 seconds, and once a minute: each visit is a step of Slurm."""
+    pace = Pace(clock)
+    visits: list[float] = []
+    for _ in range(300):
+        if pace.is_due([place()]):
+            visits.append(clock.now_s - 1000.0)
+        clock.advance(1.0)
+    assert visits == [0.0, 6.0, 18.0, 42.0, 90.0, 150.0, 210.0, 270.0]
+
+
+def test_a_job_that_begins_anew_is_visited_at_once(clock: FakeClock) -> None:
+    """Its hosts are others, and so are those of another job."""
+    pace = Pace(clock)
+    assert pace.is_due([place()])
+    assert not pace.is_due([place()])
+    assert pace.is_due([place(start=START_S + 60)])
+    assert pace.is_due([place(job_id=8)])
 
 
 # A visit

@@ -126,6 +126,17 @@ def test_two_shapes_are_one_submission(cluster: FakeSlurm, folder: Path, home: P
     ]
 
 
+@pytest.mark.parametrize(("script", "survives"), [((), True), (("train.py",), False)])
+def test_a_batch_client_is_not_outlived_by_its_hosts(
+    cluster: FakeSlurm, folder: Path, home: Path, script: tuple[str, ...], survives: bool
+) -> None:
+    """When the node of a batch client fails its job must not go on without it; other jobs keep their hosts."""
+    create(client_script=script)
+    [arguments] = cluster.submitted
+    assert ("--no-kill" in arguments) is survives
+    assert ("--no-kill" in cluster.script) is survives
+
+
 def test_logs_go_where_they_were_wanted(cluster: FakeSlurm, folder: Path, tmp_path: Path) -> None:
     """A folder for each allocation below the one that was named, so that two never share a file."""
     create(make_spec(log_dir=str(tmp_path / "my logs")))

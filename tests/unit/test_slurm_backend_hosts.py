@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Generator
 from pathlib import Path
@@ -10,18 +11,22 @@ from typing import Any
 
 import pytest
 
+from milkweed import registry
 from milkweed.backends.base import Admits, Controls, Explains, Glances, Lists, Renews, Resizes
 from milkweed.backends.slurm import commands
 from milkweed.backends.slurm.backend import SlurmBackend
 from milkweed.backends.slurm.start import load_parts
+from milkweed.backends.slurm.status import judge_host
 from milkweed.control import parse_door
 from milkweed.errors import AllocationError, BackendError, UnreachableError
 from milkweed.job import lifecycle
 from milkweed.spec import JobSpec, MeshSpec
 from milkweed.state import StateFile
 from milkweed.status import HostState, Liveness
+from milkweed.worker.wire import up_file
 from unit.keepers import FakeKeeper, free_ports, host
-from unit.slurm_fake import APPLY_ID, FakeSlurm, line, render_nodes
+from unit.slurm_fake import APPLY_ID, FakeSlurm, line, part, render_nodes, row, save_part_file
+from unit.slurm_jobs import handle_of
 
 NODES = ("n1", "n2", "n3")
 MACHINES = ("127.0.0.1", "127.0.0.2", "127.0.0.3")
@@ -334,3 +339,27 @@ def test_the_log_of_nobody_is_refused(job: World) -> None:
     with pytest.raises(BackendError, match="there is no host 'x/0'") as caught:
         list(job.backend.logs(job.handle, "x/0", follow=False))
     assert "w/0, w/1, w/2" in caught.value.hint
+
+
+# Hosts that see no files
+
+
+def test_who_has_joined_a_host_knows_later_that_its_keeper_is_gone(
+    cluster: FakeSlurm, home: Path
+) -> None:
+    """Keepers that do not see the folder note nothing there; their client does, for this run of the job."""
+    folder = registry.folder_of(APPLY_ID)
+    save_part_file(folder, part("w/0", "w/1", record_folder=str(folder)))
+    backend = SlurmBackend()
+    backend.joined(handle_of(), ["w/1"])
+    long_ago = time.time() - 60
+    os.utime(folder / up_file("0.0.1"), (long_ago, long_ago))
+
+    def judge(label: str, start: float) -> HostState:
+        rows = [row(nodes=("n1", "n2"), start=start)]
+        [place] = [p for p in backend._make_places(handle_of(), rows) if p.host == label]
+        return judge_host(place, "[Errno 111] Connection refused", {}).state
+
+    assert judge("w/1", long_ago - 60) is HostState.FAILED
+    assert judge("w/0", long_ago - 60) is HostState.STARTING
+    assert judge("w/1", time.time()) is HostState.STARTING, "it was put back into the queue since"

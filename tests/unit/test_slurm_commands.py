@@ -312,6 +312,24 @@ def test_a_hundred_waiting_jobs_cost_what_one_costs(
     assert queue.queries <= 450
 
 
+def test_what_else_a_user_has_in_the_queue_costs_nothing(
+    clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ten minutes of a hundred waiters, while a job of another tool comes or goes each second."""
+    queue = Queue(clock)
+    began_s = clock.now_s
+
+    def read(*_args: object, **_more: object) -> str:
+        own = line(7, state="PENDING")
+        return own + line(1000 + int(clock.now_s), comment="an array of another tool")
+
+    monkeypatch.setattr(commands, "run", read)
+    while clock.now_s < began_s + 600.0:
+        queue.rows()
+        clock.advance(0.02)  # a hundred that look every two seconds, one after the other
+    assert queue.queries <= 150
+
+
 def test_silence_is_shared_and_paced_too(slurm: FakeSlurm, clock: FakeClock) -> None:
     """A controller that is away is not asked by everybody at once, and is found when it is back."""
     queue = Queue(clock)
@@ -329,13 +347,15 @@ def test_silence_is_shared_and_paced_too(slurm: FakeSlurm, clock: FakeClock) -> 
     assert ids(queue) == [7]
 
 
-def test_a_refusal_is_not_silence(slurm: FakeSlurm, clock: FakeClock) -> None:
-    """What is wrong for good is told as such, and asked again the next time."""
+def test_a_look_that_failed_is_paced_like_silence(slurm: FakeSlurm, clock: FakeClock) -> None:
+    """Whatever squeue fails for, even a user whom a directory service does not know now, tells nothing of jobs."""
     queue = Queue(clock)
     slurm.answer("squeue", err="squeue: error: Invalid user: 4711\n", code=1)
-    with pytest.raises(BackendError) as caught:
-        queue.rows()
-    assert not isinstance(caught.value, UnreachableError)
+    for _ in range(5):
+        with pytest.raises(UnreachableError, match="did not answer") as caught:
+            queue.rows(1.0)
+    assert "Invalid user: 4711" in caught.value.seen
+    assert queue.queries == 1
     slurm.answer("squeue", line(7))
     assert ids(queue, 0.0) == [7]
 

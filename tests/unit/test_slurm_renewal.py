@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
+from milkweed import registry
 from milkweed.backends.base import Request
 from milkweed.backends.slurm.backend import SlurmBackend
 from milkweed.backends.slurm.renewal import (
@@ -23,12 +25,12 @@ from milkweed.backends.slurm.renewal import (
     lead_time_s,
 )
 from milkweed.errors import BackendError, SpecError, UnreachableError
-from milkweed.job import renewing
+from milkweed.job import lifecycle, renewing
 from milkweed.job.renewing import Renewer
 from milkweed.plan import Action, Plan, Renewal
 from milkweed.spec import JobSpec, MeshSpec
 from milkweed.state import StateFile
-from unit.slurm_fake import APPLY_ID, START_S, FakeSlurm, line, row
+from unit.slurm_fake import APPLY_ID, START_S, FakeSlurm, line, part, row, save_part_file
 from unit.slurm_jobs import create
 
 HOUR_S = 3600.0
@@ -227,6 +229,24 @@ def test_what_was_left_is_ended(cluster: FakeSlurm) -> None:
     assert cluster.called("scancel") == [["7"]]
 
 
+def test_what_a_crash_left_after_a_move_is_ended_by_the_next_client(
+    cluster: FakeSlurm, folder: Path, home: Path
+) -> None:
+    """The record says that hosts have moved before the old ones are ended: whoever comes next ends them."""
+    record = create(SPEC)
+    moved = replace(record, handle={**(record.handle or {}), "generation": 1, "jobs": [7, 9]})
+    save_part_file(registry.folder_of(APPLY_ID), part("w/0", number="1.0"))
+    cluster.jobs(line(7, nodes="n1"), line(9, generation=1, nodes="n2"))
+    wish = lifecycle.Wish(spec=SPEC, backend=SlurmBackend())
+    for _ in range(2):
+        nothing = Plan(action=Action.NOTHING, reasons=("because",), spec=SPEC)
+        assert lifecycle.execute(nothing, wish, moved, StateFile("job.json"))[0] == moved
+        cluster.jobs(line(7, state="CANCELLED"), line(9, generation=1, nodes="n2"))
+    assert cluster.called("scancel") == [["7"]]
+    cluster.be_away()
+    lifecycle.execute(nothing, wish, moved, StateFile("job.json"))
+
+
 def test_a_lost_record_is_found_at_the_oldest_that_lives(cluster: FakeSlurm) -> None:
     """It may not have gone over yet: nothing that runs is given up."""
     cluster.jobs(line(7, nodes="n1"), line(9, generation=1, state="PENDING"))
@@ -322,3 +342,21 @@ def test_a_program_that_is_done_renews_nothing(monkeypatch: pytest.MonkeyPatch) 
     carried, renewer = run_renewer(monkeypatch, 0, lambda: looked.append(1) or plan(Action.RENEW))
     renewer.stop()
     assert (looked, carried) == ([], [])
+
+
+def test_whatever_a_look_fails_for_the_next_one_comes(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A full disk, or a mistake of ours, is told, and does not end the renewals for good."""
+    failures: list[Exception] = [OSError(28, "No space left on device"), KeyError("jobs")]
+
+    def look() -> Plan:
+        if failures:
+            raise failures.pop(0)
+        return plan(Action.RENEW)
+
+    carried, _renewer = run_renewer(monkeypatch, 3, look)
+    assert len(carried) == 1
+    said = capsys.readouterr().err
+    assert "could not be renewed yet: OSError: [Errno 28] No space left on device" in said
+    assert "could not be renewed yet: KeyError: 'jobs'" in said

@@ -211,7 +211,7 @@ def test_an_invitation_has_only_what_anybody_may_know() -> None:
     made = make_invitation(submission(*make_parts(declared())), 0)
     assert set(made) == {
         *("apply_id", "part", "folder", "labels", "port", "bells", "index_env", "node_env"),
-        *("restart_env", "end", "source", "worker"),
+        *("keep", "restart_env", "end", "source", "worker"),
     }
     assert "s3cret" not in json.dumps(made)
 

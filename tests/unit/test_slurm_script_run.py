@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
+import signal
 import subprocess
 import sys
 import zipfile
@@ -22,6 +24,8 @@ from milkweed.backends.slurm.script import (
     render_script,
 )
 from milkweed.backends.slurm.shape import Part, Shape
+from programs import wait_until
+from unit.keepers import WAIT_S
 from unit.slurm_fake import APPLY_ID
 
 # Writes down its arguments and what it reads, one file a component.
@@ -30,7 +34,11 @@ at=$(mktemp "$RECORDS/srun.XXXXXX")
 printf '%s\\0' "$@" >"$at.argv"
 cat >"$at.stdin"
 env >"$at.env"
+exec 3>&1
+readlink "/proc/$$/fd/3" >"$at.log"
+stat -c %a "$(dirname "$(cat "$at.log")")" >"$at.mode" 2>/dev/null
 echo "said by srun"
+[ -z "$SRUN_STAYS" ] || { touch "$RECORDS/stays"; exec sleep 600; }
 exit "${SRUN_CODE:-0}"
 """
 HOSTILE = [
@@ -78,18 +86,30 @@ class Node:
             ["/bin/sh"],
             input=render_script(made).encode(),
             cwd=self.work,
-            env={
-                "PATH": f"{self.bin}:/usr/bin:/bin",
-                "RECORDS": str(self.records),
-                "TMPDIR": str(self.tmp),
-                "SLURM_JOB_NUM_NODES": "2",
-                "SLURM_JOB_NUM_NODES_HET_GROUP_0": "2",
-                "SLURM_JOB_NUM_NODES_HET_GROUP_1": "3",
-                **env,
-            },
+            env=self.env(env),
             capture_output=True,
             check=False,
         )
+
+    def start(self, made: Submission, **env: str) -> subprocess.Popen[bytes]:
+        """Start the script in a group of its own, and leave it running."""
+        path = self.work / "script"
+        path.write_text(render_script(made))
+        return subprocess.Popen(
+            ["/bin/sh", str(path)], cwd=self.work, env=self.env(env), start_new_session=True
+        )
+
+    def env(self, more: dict[str, str]) -> dict[str, str]:
+        """The variables that Slurm gives to a script."""
+        return {
+            "PATH": f"{self.bin}:/usr/bin:/bin",
+            "RECORDS": str(self.records),
+            "TMPDIR": str(self.tmp),
+            "SLURM_JOB_NUM_NODES": "2",
+            "SLURM_JOB_NUM_NODES_HET_GROUP_0": "2",
+            "SLURM_JOB_NUM_NODES_HET_GROUP_1": "3",
+            **more,
+        }
 
     @property
     def steps(self) -> list[list[str]]:
@@ -207,12 +227,26 @@ def test_settings_of_the_batch_step_do_not_reach_the_keepers(node: Node, tmp_pat
 def test_logs_that_this_node_cannot_write_go_to_a_private_folder(
     node: Node, tmp_path: Path
 ) -> None:
-    """A node without the folder for logs starts its keepers all the same."""
+    """A node without the folder for logs starts its keepers all the same, and keeps nothing afterwards."""
     made = make(tmp_path, logs=str(tmp_path / "not here"))
-    assert node.run(made).returncode == 0
-    [log] = node.tmp.glob("*/part-0.0.log")
-    assert log.parent.stat().st_mode & 0o777 == 0o700
+    assert node.run(made, SRUN_CODE="3").returncode == 3
+    [log], [mode] = node.records.glob("*.log"), node.records.glob("*.mode")
+    assert re.fullmatch(rf"{node.tmp}/milkweed-logs-\w+/part-0.0.log", log.read_text().strip())
+    assert mode.read_text() == "700\n"
+    assert list(node.tmp.iterdir()) == []
     assert not Path(made.logs).exists()
+
+
+def test_a_private_folder_goes_with_a_job_that_is_cancelled(node: Node, tmp_path: Path) -> None:
+    """Slurm asks the script to end before it kills it."""
+    made = make(tmp_path, logs=str(tmp_path / "not here"))
+    with node.start(made, SRUN_STAYS="1") as script:
+        wait_until((node.records / "stays").exists)
+        assert len(list(node.tmp.iterdir())) == 1
+        os.kill(script.pid, signal.SIGTERM)
+        assert script.wait(WAIT_S) == 143
+        os.killpg(script.pid, signal.SIGKILL)
+    assert list(node.tmp.iterdir()) == []
 
 
 def test_logs_are_closed_to_others(node: Node, tmp_path: Path) -> None:

@@ -345,10 +345,17 @@ def test_arguments_that_could_not_be_passed_are_refused(word: str) -> None:
     assert "no argument may have" in refusal(slurm_args=[word]).what
 
 
-def test_a_script_among_the_arguments_is_refused() -> None:
-    """A word that is no option would be taken for the script."""
-    error = refusal(slurm_args=["train.sh"])
-    assert error.what == "slurm_args: 'train.sh' is not an option of sbatch"
+@pytest.mark.parametrize(
+    "before",
+    [
+        *([], ["--mail-type=END"], ["--hold"], ["--hol"], ["-H"], ["-dsingleton"]),
+        *(["--reservation", "mine"], ["--nice"], ["--dependency=singleton", "-v"]),
+    ],
+)
+def test_a_script_among_the_arguments_is_refused(before: list[str]) -> None:
+    """A word that is neither an option nor an option's own would be taken for the script, and ours dropped."""
+    error = refusal(slurm_args=[*before, "train.sh"])
+    assert error.what.startswith("slurm_args: 'train.sh' is not an option of sbatch, nor")
     assert "--reservation=mine" in error.hint
 
 

@@ -180,3 +180,11 @@ def test_silence_of_the_scheduler_ends_nothing(world: World) -> None:
     world.back_at_s = world.clock.now_s + 3.0
     world.hear(FakeSession(), ev="closed")
     assert (world.watch.lost, world.watch.over) == ({}, None)
+
+
+def test_a_scheduler_that_cannot_be_asked_tells_no_end(world: World) -> None:
+    """Its command may be gone for a moment: the host is tried until it is back, and no thread dies of it."""
+    world.backend.broken = True
+    world.back_at_s = world.clock.now_s + 2.0
+    world.hear(FakeSession(), ev="closed")
+    assert (world.watch.lost, world.watch.over) == ({}, None)

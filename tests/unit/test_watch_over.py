@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from milkweed.backends.base import Capabilities
-from milkweed.job.watch import Watch, explain, glance
-from milkweed.status import HostState, HostStatus, Status
+from milkweed.job.watch import ENDING_S, Watch, explain, glance
+from milkweed.status import HostState, HostStatus, Liveness, Status
 from milkweed.testing import FakeClock
 from unit.keepers import host
 from unit.watching import ENDED, PENDING, UNKNOWN, FakeSession, World, make_world
@@ -187,3 +187,40 @@ def test_backends_without_a_cheap_look_are_polled() -> None:
     ask: Callable[[], Any] = Plain
     assert glance(ask(), {}) is PENDING
     assert explain(ask(), {}, "w/0") == HostStatus(host="w/0", state=HostState.UNKNOWN)
+
+
+ENDING = Status(liveness=Liveness.UNKNOWN, reason="Slurm job 7 is COMPLETING", ending=True)
+
+
+def test_an_end_that_takes_its_time_is_waited_for(world: World) -> None:
+    """What a site does after a job may take longer than a host that is only out of reach: how it ended is told."""
+    session = FakeSession()
+    world.ready(session)
+    world.backend.says = [*[ENDING] * 15, ENDED]
+    world.hear(session, ev="ending", reason="it was asked to stop by SIGTERM")
+    world.hear(session, ev="closed")
+    assert world.watch.over == "Slurm job 7 is CANCELLED (it was asked to stop by SIGTERM)"
+    assert world.watch.lost == {}
+
+
+def test_an_end_that_takes_too_long_is_told_as_far_as_it_is_known(world: World) -> None:
+    """A host of a job that is being ended is not lost: all of it is over, in the scheduler's words."""
+    session = FakeSession()
+    world.ready(session)
+    world.backend.says = [ENDING]
+    began_s = world.clock.now_s
+    world.hear(session, ev="ending", reason="it was asked to stop by SIGTERM")
+    world.hear(session, ev="closed")
+    assert ENDING_S <= world.clock.now_s - began_s <= ENDING_S + 1
+    assert world.watch.over == "Slurm job 7 is COMPLETING (it was asked to stop by SIGTERM)"
+    assert (world.watch.lost, world.gave_up) == ({}, [1])
+
+
+def test_one_component_that_is_being_ended_is_named_so(world: World) -> None:
+    """While others run its host is lost, with what the scheduler is doing to it."""
+    world.backend.state, world.backend.words = HostState.UNKNOWN, "Slurm job 9 is COMPLETING"
+    session = FakeSession()
+    world.ready(session)
+    world.hear(session, ev="ending", reason="it was asked to stop by SIGTERM")
+    world.hear(session, ev="closed")
+    assert world.watch.lost["w/0"] == "it was asked to stop by SIGTERM; Slurm job 9 is COMPLETING"

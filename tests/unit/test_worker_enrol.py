@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
@@ -12,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Generator
+from collections.abc import Coroutine, Generator
 from pathlib import Path
 from typing import Any
 
@@ -271,6 +272,24 @@ def test_a_machine_that_nobody_lets_in_gives_up(
         enrol.wait_for_start(INVITATION, 0, short)
     assert not (short / wire.CONTROL_SOCKET).exists()
     assert stat.S_IMODE((short / wire.TLS_FOLDER).stat().st_mode) == 0o700
+
+
+@pytest.mark.parametrize(("keep", "patience_s"), [(True, None), (False, enrol.TIMEOUT_S)])
+def test_a_machine_of_a_job_that_is_kept_waits_as_long_as_it_takes(
+    short: Path, monkeypatch: pytest.MonkeyPatch, keep: bool, patience_s: float | None
+) -> None:
+    """A job that was asked for in the evening and begins in the night has its hosts in the morning."""
+    waited: list[float | None] = []
+
+    async def wait_for(asked: Coroutine[Any, Any, Any], timeout_s: float | None) -> None:
+        waited.append(timeout_s)
+        asked.close()
+        raise TimeoutError
+
+    monkeypatch.setattr(asyncio, "wait_for", wait_for)
+    with pytest.raises(SystemExit):
+        enrol.wait_for_start({**INVITATION, "keep": keep}, 0, short)
+    assert waited == [patience_s]
 
 
 # The bridge

@@ -10,7 +10,7 @@ import pytest  # noqa: TC002  annotations are read at run time too
 from milkweed import registry
 from milkweed.backends.base import Capabilities
 from milkweed.control import Session
-from milkweed.errors import UnreachableError
+from milkweed.errors import BackendError, UnreachableError
 from milkweed.events import Events
 from milkweed.job import watch as module
 from milkweed.job.watch import Watch
@@ -36,19 +36,22 @@ class Backend:
         """What it says, look by look; the last word stays."""
         self.looks = 0
         self.words = "Slurm says that node n1 is down*\nlast line"
-        self.away = False
+        self.state = HostState.FAILED
+        self.away = self.broken = False
 
     def glance(self, _handle: object, *, fresh: bool = False) -> Status:
         """What it says now."""
         assert fresh
         self.looks += 1
+        if self.broken:
+            raise BackendError("there is no squeue here")
         return self.says.pop(0) if len(self.says) > 1 else self.says[0]
 
     def explain(self, _handle: object, host: str) -> HostStatus:
         """What it knows of a host."""
         if self.away:
             raise UnreachableError("Slurm's controller did not answer")
-        return HostStatus(host=host, state=HostState.FAILED, reason=self.words)
+        return HostStatus(host=host, state=self.state, reason=self.words)
 
 
 class FakeSession:

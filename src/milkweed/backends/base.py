@@ -96,6 +96,15 @@ class Backend(Protocol):
 
 
 @runtime_checkable
+class Checks(Protocol):
+    """A backend whose `validate` compares with what its scheduler has now, which may change while a job runs."""
+
+    def check(self, spec: JobSpec) -> None:
+        """Raise SpecError for what is wrong with a declaration whatever the scheduler has; ask it nothing."""
+        ...
+
+
+@runtime_checkable
 class Resizes(Protocol):
     """A backend whose capabilities say `resize`."""
 
@@ -121,7 +130,7 @@ class Renews(Protocol):
         ...
 
     def retire(self, handle: Handle) -> None:
-        """End what the allocation of this handle has followed."""
+        """End what the allocation of this handle has followed, if that is still there."""
         ...
 
 
@@ -167,6 +176,15 @@ class Admits(Protocol):
 
     def admit(self, handle: Handle, hosts: Sequence[str]) -> None:
         """Let in those of the named hosts that wait for it; called again and again while some do not answer."""
+        ...
+
+
+@runtime_checkable
+class Remembers(Protocol):
+    """A backend that tells a host which is gone from one that has not come yet by what its clients saw."""
+
+    def joined(self, handle: Handle, hosts: Sequence[str]) -> None:
+        """The keepers of these hosts have answered a client just now."""
         ...
 
 

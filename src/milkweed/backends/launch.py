@@ -61,6 +61,7 @@ def make_invitation(
     hosts: Sequence[tuple[str, int]],
     port: int,
     bells: Sequence[Sequence[str | int]],
+    keep: bool,
     own: Mapping[str, Any],
 ) -> dict[str, Any]:
     """What a scheduler carries to every machine of a part, with its own words: no secret is in it."""
@@ -71,6 +72,7 @@ def make_invitation(
         "labels": [f"{mesh}/{rank}" for mesh, rank in hosts],
         "port": port,
         "bells": bells,
+        "keep": keep,
         **own,
         "source": str(Path(__file__).parents[2]),
         "worker": b64encode(pack_worker()).decode(),

@@ -18,6 +18,7 @@ from . import keepers
 from .base import Handle, LogLine
 from .credentials import ensure_client
 from .keepers import Answer, ask_all, ask_keeper, check_running, follow_hosts, own_address
+from .traces import note_up
 
 Row_co = TypeVar("Row_co", covariant=True)
 
@@ -95,6 +96,12 @@ class Kept(ABC):
     def controls(self, handle: Handle) -> Sequence[str]:
         """Where the keepers take orders."""
         return [str(make_door(place)) for place in self.places(handle, note=True) if place.node]
+
+    def joined(self, handle: Handle, hosts: Sequence[str]) -> None:
+        """Note that the keepers of hosts were there, so that one that is not any more is known to be gone."""
+        for place in self.told_places(handle):
+            if place.host in hosts:
+                note_up(place.part, place.index)
 
     def hosts(self, handle: Handle) -> Sequence[Host]:
         """The hosts, with the addresses their workers serve."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -21,6 +23,28 @@ SLOWEST_S = 10.0
 """The longest pause between two looks at the queue."""
 _PACE = 0.1
 """After waiting for t seconds without a change, look again after this share of t."""
+
+
+LEAST_S = 2.0
+"""How long a command may take in any case: one that is asked at the last moment must be able to answer."""
+_until_s: ContextVar[float | None] = ContextVar("_until_s", default=None)
+
+
+@contextlib.contextmanager
+def within(deadline_s: float | None) -> Generator[None]:
+    """Wait for no command beyond a deadline, as `time.monotonic` counts."""
+    token = _until_s.set(deadline_s)
+    try:
+        yield
+    finally:
+        _until_s.reset(token)
+
+
+def _limit(timeout_s: float) -> float:
+    until_s = _until_s.get()
+    return (
+        timeout_s if until_s is None else min(timeout_s, max(LEAST_S, until_s - time.monotonic()))
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +73,7 @@ def run_program(
         argv,
         input=os.fsencode(text),  # a path need not be text
         capture_output=True,
-        timeout=timeout_s,
+        timeout=_limit(timeout_s),
         cwd=cwd,
         env=env,
         check=False,

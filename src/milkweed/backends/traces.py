@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from collections.abc import Mapping
@@ -31,6 +32,12 @@ def load_farewells(folder: Path) -> list[str]:
         except (OSError, ValueError, KeyError):
             continue
     return sorted(reason for reason in said if "SIGTERM" not in reason)
+
+
+def note_up(part: Mapping[str, Any], index: int) -> None:
+    """Note that a host's keeper is there now: one that does not see the folder cannot do so itself."""
+    with contextlib.suppress(OSError):
+        (Path(part["record_folder"]) / up_file(f"{part['part']}.{index}")).touch(mode=0o600)
 
 
 def was_up(part: Mapping[str, Any], index: int, start: float | None) -> bool:

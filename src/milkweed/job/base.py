@@ -33,7 +33,7 @@ from .held import Held
 from .programs import Program
 from .services import ServiceMethods
 from .state import JobState
-from .waiting import insist, kill_after, look, should_cancel, wait_until
+from .waiting import insist, kill_after, limited, look, should_cancel, wait_until
 
 
 class JobTrait(ServiceMethods):
@@ -83,7 +83,7 @@ class JobTrait(ServiceMethods):
         inside = STATE_ENV in os.environ
         self._refuse_missing_services(spec.services)
         backend = self._backend()
-        backend.validate(spec)
+        lifecycle.check(backend, spec)
         if client_script and not backend.capabilities.batch:
             raise UnsupportedError(f"{backend.name} cannot run the client inside its allocation")
         return lifecycle.Wish(
@@ -117,8 +117,7 @@ class JobTrait(ServiceMethods):
         """Hosts that live with their owner must know that it is there, though it has not connected yet."""
         backend = self._backend()
         if backend.capabilities.machine_bound:
-            held = self._require()
-            held.connect(backend, self.spec.client, owner=True).join(None)
+            self._require().connect(backend, self.spec.client, owner=True).join(None)
 
     def _apply(
         self,
@@ -200,7 +199,9 @@ class JobTrait(ServiceMethods):
         renews = bool(self.spec.client.get("renew"))
         if state is not None and not (renews and self.plan().action is Action.MOVE):
             return state
-        return self._connect(created=self._ensure(file), keep=file is not None)
+        with limited(self.spec.client.get("start_timeout")) as deadline_s:
+            created = self._ensure(file)
+            return self._connect(deadline_s, created=created, keep=file is not None)
 
     def _ensure(self, file: StateFile | None) -> bool:
         """Ask for the hosts if need be; whether they are new. A scheduler that is silent is waited for."""
@@ -246,8 +247,7 @@ class JobTrait(ServiceMethods):
     def _choose_file(self, cached_path: str | os.PathLike[str] | None) -> StateFile | None:
         """Where the record belongs: a job keeps the file it has, and one of `apply()` moves to the path named."""
         file = self._state_file(cached_path)
-        held = self._held
-        if held is None:
+        if (held := self._held) is None:
             return file
         if held.file.target != StateFile(own_state_path(held.apply_id)).target:
             return held.file
@@ -267,12 +267,12 @@ class JobTrait(ServiceMethods):
         if held.connection:
             held.connection.keep()
 
-    def _connect(self, *, created: bool, keep: bool) -> JobState:
+    def _connect(self, deadline_s: float | None, *, created: bool, keep: bool) -> JobState:
         held = self._require()
         backend = self._backend()
         queued = backend.capabilities.queued
         try:
-            state = held.open(backend, self.spec.client, owner=not keep)
+            state = held.open(backend, self.spec.client, deadline_s, owner=not keep)
             if self.spec.client.get("renew"):
                 held.renew(self.plan, lambda plan: self._apply(held.file, keep=keep, shown=plan))
             return state  # noqa: TRY300  the interrupt below is about all of it
@@ -340,7 +340,8 @@ class JobTrait(ServiceMethods):
         """
         record, backend = self._require().record, self._backend()
         goal = until or ("ended" if record.batch else "running")
-        with self._interruptible() if goal == "running" else contextlib.nullcontext():
+        interruptible = self._interruptible() if goal == "running" else contextlib.nullcontext()
+        with interruptible, limited(deadline):
             return wait_until(
                 goal,
                 lambda: look(backend, self._require().record, self.status),
@@ -369,8 +370,7 @@ class JobTrait(ServiceMethods):
 
     def can_run(self, spec: JobTrait) -> bool:
         """Whether this job's allocation could run what another job declares."""
-        same = self.spec.fingerprint() == spec.spec.fingerprint()
-        return same and self.active
+        return self.spec.fingerprint() == spec.spec.fingerprint() and self.active
 
     def dump(self, filename: str | os.PathLike[str]) -> None:
         """Save the job to a file; a link stays a link, and another allocation's record stays too."""

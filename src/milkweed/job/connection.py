@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..backends.base import Admits, Adopts, Backend, Connects, Controls, Glances, Handle
+from ..backends.base import Admits, Adopts, Backend, Connects, Controls, Glances, Handle, Remembers
 from ..bell import bell, route_to
 from ..control import BY_HOST, Door, parse_door
 from ..errors import AllocationEndedError, DeadlineError, HostFailedError, UnreachableError
@@ -81,10 +81,16 @@ class Connection:
         while True:
             self._wait_running(deadline_s)
             if self._join_keepers(deadline_s):
+                self._remember()
                 doors = [session.address for session in self._presence.sessions]
                 prepare_hosts(self._spec, doors, deadline_s=deadline_s, clock=self._clock)
                 _open.add(self)
                 return
+
+    def _remember(self) -> None:
+        if isinstance(self._backend, Remembers):
+            labels = [label for session in self._presence.sessions for label in session.labels]
+            self._backend.joined(self._handle, labels)
 
     def open(self, deadline_s: float | None) -> Mapping[str, Any]:
         """Wait for the hosts and connect the engine to them."""
@@ -169,10 +175,12 @@ class Connection:
                 why = self._ask_why(missing)
                 if isinstance(self._backend, Admits):
                     hosts = [parse_door(address).host for address in missing]
-                    self._backend.admit(self._handle, hosts)
+                    with contextlib.suppress(UnreachableError):  # then they are let in later
+                        self._backend.admit(self._handle, hosts)
                 progress.see(f"{len(addresses) - len(missing)} hosts answer; {status.describe()}")
                 addresses = self._look_for_keepers() or addresses
-                if len(addresses) < self._spec.host_count:  # some still wait in the queue like any
+                # Some still wait in the queue like any, or all of them stand still.
+                if len(addresses) < self._spec.host_count or status.halted:
                     limit_s = deadline_s or self._clock() + START_TIMEOUT_S
             seen = next(iter(missing.values()), "the scheduler has not given all hosts yet")
             seen = f"{seen}; {why}" if why and missing else seen

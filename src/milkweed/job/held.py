@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -61,11 +60,12 @@ class Held:
             )
         return self.connection
 
-    def open(self, backend: Backend, client: Mapping[str, Any], *, owner: bool) -> JobState:
+    def open(
+        self, backend: Backend, client: Mapping[str, Any], deadline_s: float | None, *, owner: bool
+    ) -> JobState:
         """Connect to every host, waiting for them as long as this client wants to."""
         connection = self.connect(backend, client, owner=owner)
-        timeout_s = client.get("start_timeout")
-        meshes = connection.open(time.monotonic() + timeout_s if timeout_s else None)
+        meshes = connection.open(deadline_s)
         if not owner:
             connection.keep()
         self.state = JobState(meshes)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from .. import registry
 from .._checkpoint import checkpoint
 from ..backends import load_backend
-from ..backends.base import Backend, Forgets, Handle, Renews, Request, Resizes
+from ..backends.base import Backend, Checks, Forgets, Handle, Renews, Request, Resizes
 from ..errors import (
     BackendError,
     ChangedError,
@@ -29,6 +29,7 @@ from ..spec import JobSpec
 from ..state import Record, StateFile, check_machine
 from ..status import Liveness, Status
 
+_ASKS = frozenset({Action.CREATE, Action.REPLACE, Action.RESIZE})
 _CHANGED_HINT = (
     'on_change="replace" ends it and makes another; on_change="new" keeps it beside a new one'
 )
@@ -103,9 +104,14 @@ def _observe_renewal(
     return backend.renewal(record.handle or {}, renew)
 
 
+def check(backend: Backend, spec: JobSpec) -> None:
+    """Refuse what is wrong whatever the scheduler has now: what runs already needs nothing of it."""
+    (backend.check if isinstance(backend, Checks) else backend.validate)(spec)
+
+
 def plan_for(wish: Wish, observed: Observed, *, held: bool = False) -> Plan:
     """What would be done for a wish; it is the old allocation that may have taken a queue to get."""
-    return make_plan(
+    plan = make_plan(
         wish.spec,
         observed,
         can_resize=wish.backend.capabilities.resize,
@@ -113,6 +119,9 @@ def plan_for(wish: Wish, observed: Observed, *, held: bool = False) -> Plan:
         on_change=wish.on_change,
         held=held,
     )
+    if isinstance(wish.backend, Checks) and plan.action in _ASKS and not plan.blocked:
+        wish.backend.validate(wish.spec)
+    return plan
 
 
 def check_shown(shown: Plan | None, plan: Plan) -> None:
@@ -147,6 +156,7 @@ def execute(
             hint=_INSIDE_HINT if wish.inside else _CHANGED_HINT,
         )
     if plan.action in {Action.REUSE, Action.NOTHING}:
+        _retire_again(wish.backend_of(record), record)
         return _reuse(record, file)
     if plan.action is Action.RESIZE:
         return _resize(plan, wish, record, file)
@@ -167,6 +177,13 @@ def _reuse(record: Record | None, file: StateFile | None) -> tuple[Record, State
     if record is None or record.apply_id is None:
         raise BackendError("there is nothing to reuse")
     return record, file or _own_file(record)
+
+
+def _retire_again(backend: Backend, record: Record | None) -> None:
+    """A crash after a move may have left what was moved from; one whose scheduler is silent is ended next time."""
+    if isinstance(backend, Renews) and record is not None and record.handle is not None:
+        with contextlib.suppress(BackendError):
+            backend.retire(record.handle)
 
 
 def _own_file(record: Record) -> StateFile:

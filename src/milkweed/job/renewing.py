@@ -34,7 +34,12 @@ class Renewer:
             try:
                 self._check()
             except MilkweedError as error:
-                say(f"job {self._name!r} could not be renewed yet: {error.what}")
+                self._say_failed(error.what)
+            except Exception as error:  # noqa: BLE001  whatever one look fails for, the next may succeed
+                self._say_failed(f"{type(error).__name__}: {error}")
+
+    def _say_failed(self, why: str) -> None:
+        say(f"job {self._name!r} could not be renewed yet: {why}")
 
     def _check(self) -> None:
         plan = self._plan()

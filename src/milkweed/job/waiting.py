@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import TypeVar
 
 from ..backends.base import Admits, Backend, Controls, Glances
+from ..backends.programs import within
 from ..bell import bell
 from ..control import parse_door
 from ..errors import (
@@ -29,6 +30,14 @@ _T = TypeVar("_T")
 GOALS = ("running", "ended")
 FIRST_POLL_S = 0.01
 SLOWEST_POLL_S = 2.0
+
+
+@contextlib.contextmanager
+def limited(timeout_s: float | None) -> Generator[float | None]:
+    """The deadline of all that is done meanwhile; a scheduler's commands are not waited for beyond it."""
+    deadline_s = time.monotonic() + timeout_s if timeout_s else None
+    with within(deadline_s):
+        yield deadline_s
 
 
 def wait_until(
@@ -67,7 +76,8 @@ def look(backend: Backend, record: Record, ask: Callable[[], Status]) -> Status:
     status = ask()
     silent = [host.host for host in status.hosts if host.state is HostState.STARTING]
     if silent and isinstance(backend, Admits):
-        backend.admit(record.handle or {}, silent)
+        with contextlib.suppress(UnreachableError):  # then they are let in later
+            backend.admit(record.handle or {}, silent)
     if silent and isinstance(backend, Controls):
         _prepare(backend, record, silent)
     return status

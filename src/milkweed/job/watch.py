@@ -19,6 +19,8 @@ from .terminal import Terminal
 Message = Mapping[str, Any]
 BROKEN_S = 3.0
 """How long a host whose connection broke may take to answer again before it counts as lost."""
+ENDING_S = 10.0
+"""How long a scheduler that is ending a job may take to say how, before it is told without that."""
 _RETRY_S = 0.5
 
 
@@ -126,13 +128,16 @@ class Watch:
 
     def _find_out(self, session: Session, ending: str) -> None:
         """Is it over, is the host there after all, or is it lost?"""
-        until_s = self.clock() + BROKEN_S
-        while self.over is None and not self._is_over(ending):
+        began_s = self.clock()
+        while self.over is None and not self._is_over(status := self._look(), ending):
             if not ending and (again := self.rejoin(session)):
                 self._saw_again(session, again)
                 return
-            if self.clock() >= until_s:
-                self._lose(session, ending)
+            if self.clock() - began_s >= (ENDING_S if status.ending else BROKEN_S):
+                if status.ending:
+                    self.end(_join(status.reason, ending))
+                else:
+                    self._lose(session, ending)
                 return
             self.pause(_RETRY_S)
 
@@ -155,10 +160,15 @@ class Watch:
             while self._broken and self.over is None:
                 self.changed.wait(_RETRY_S)
 
-    def _is_over(self, ending: str) -> bool:
-        status = glance(self.backend, self.handle, fresh=True)
+    def _look(self) -> Status:
+        try:
+            return glance(self.backend, self.handle, fresh=True)
+        except MilkweedError as error:  # a scheduler that cannot be asked tells no end
+            return Status(liveness=Liveness.UNKNOWN, reason=error.what)
+
+    def _is_over(self, status: Status, ending: str) -> bool:
         if status.liveness is Liveness.ENDED:
-            self.end(f"{status.reason} ({ending})" if ending else status.reason)
+            self.end(_join(status.reason, ending))
         elif status.liveness is Liveness.PENDING:
             self.end(f"it is back in the queue: {status.reason}")
         return self.over is not None
@@ -166,8 +176,8 @@ class Watch:
     def _lose(self, session: Session, ending: str) -> None:
         for label in session.labels:
             known = explain(self.backend, self.handle, label)
-            certain = known.state is HostState.FAILED
-            first, *tail = (known.reason if certain else "").splitlines() or [""]
+            told = known.state in {HostState.FAILED, HostState.UNKNOWN}
+            first, *tail = (known.reason if told else "").splitlines() or [""]
             words = ending or f"its machine {session.node} does not answer"
             reason = f"{words}; {first}" if first else words
             item = {"host": label, "state": "failed", "tail": tail, "exit_code": None}
@@ -196,6 +206,11 @@ class Watch:
         with self.changed:
             self.over = self.over or ""
             self.changed.notify_all()
+
+
+def _join(reason: str, ending: str) -> str:
+    """What the scheduler says, and what the keeper said last."""
+    return f"{reason} ({ending})" if ending else reason
 
 
 def give_up() -> None:

@@ -20,7 +20,7 @@ from typing import Any
 from . import bell, tls, wire
 
 TIMEOUT_S = 900.0
-"""How long a keeper waits to be let in; its scheduler's own limits may be shorter."""
+"""How long a keeper waits to be let in where nobody will look for the job later."""
 
 # What the job's owner runs on every machine of the job: it passes on what the keeper and the owner say.
 BRIDGE = """
@@ -115,7 +115,9 @@ class Waiting:
         self._servers.append(await asyncio.start_unix_server(self._serve_here, path, limit=limit))
         bell.ring(self._invitation.get("bells", ()))
         try:
-            return await asyncio.wait_for(self._start.get(), TIMEOUT_S)
+            # What took a queue to get waits for its first client, however long that takes to come.
+            patience_s = None if self._invitation.get("keep") else TIMEOUT_S
+            return await asyncio.wait_for(self._start.get(), patience_s)
         except TimeoutError:
             raise SystemExit("nobody let this machine into the job") from None
         finally:

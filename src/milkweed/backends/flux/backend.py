@@ -81,6 +81,7 @@ class FluxBackend(Kept):
             port=start["port"],
             bells=start["bells"],
             survives=spec.options.get("survive_node_failure", True),
+            keep=start["keep"],
         )
         authority = ensure_authority(folder, request.apply_id)
         for number, part in enumerate(submission.parts):

@@ -77,7 +77,7 @@ def attempt(
     except FileNotFoundError as error:
         raise _no_flux() from error
     except subprocess.TimeoutExpired as error:
-        seen = f"flux {words[0]}: nothing within {timeout_s:g} s"
+        seen = f"flux {words[0]}: nothing within {error.timeout:.2g} s"
         raise UnreachableError(_SILENT, seen=seen) from error
 
 

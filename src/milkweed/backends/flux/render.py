@@ -49,6 +49,8 @@ class Submission:
     bells: Sequence[Sequence[str | int]] = ()
     survives: bool = True
     """Whether the others stay when a node fails."""
+    keep: bool = True
+    """Whether hosts wait for their first client however long it takes to come."""
 
     def part_name(self, number: int) -> str:
         """How a part is called in files: generation and component."""
@@ -127,6 +129,7 @@ def make_invitation(submission: Submission, number: int) -> dict[str, Any]:
         hosts=submission.parts[number].hosts,
         port=submission.port,
         bells=submission.bells,
+        keep=submission.keep,
         own={
             "index_env": "FLUX_TASK_RANK",
             "node_env": "",  # Flux has no variable for it: nodes are called as they call themselves

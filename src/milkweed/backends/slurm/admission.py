@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,26 @@ from .places import Place
 from .script import render_visit
 
 VISIT_TIMEOUT_S = 20.0
+SELDOMEST_S = 60.0
+"""The longest pause between two visits to a job some of whose hosts stay silent."""
+
+
+class Pace:
+    """How often jobs are visited: each visit is a step of Slurm, so the longer hosts are silent the seldomer."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._visits: dict[object, tuple[float, float]] = {}
+
+    def is_due(self, places: Sequence[Place]) -> bool:
+        """Whether it is time to visit hosts, in this run of their jobs; who asks then goes."""
+        key = frozenset((place.row.job_id, place.row.start) for place in places if place.row)
+        now_s = self._clock()
+        next_s, pause_s = self._visits.get(key, (now_s, GRACE_S))
+        if now_s < next_s:
+            return False
+        self._visits[key] = (now_s + pause_s, min(pause_s * 2, SELDOMEST_S))
+        return True
 
 
 def is_silent(place: Place, now: float) -> bool:
@@ -34,7 +55,9 @@ def admit(folder: Path, places: Sequence[Place], door: Callable[[Place], str]) -
     authority = load_authority(folder / KEY_FOLDER)
     for component in sorted({place.component for place in places}):
         silent = [place for place in places if place.component == component]
-        with contextlib.suppress(UnreachableError, AccessError, subprocess.SubprocessError):
+        with contextlib.suppress(
+            UnreachableError, AccessError, OSError, subprocess.SubprocessError
+        ):
             for place in _visit(authority, silent):
                 begin(door(place), place.part)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -28,7 +29,7 @@ from ..launch import DEFAULT_PYTHON
 from ..parts import ensure_logs
 from ..places import Kept, PartData, ask_host, make_door
 from . import asking, commands
-from .admission import admit, is_silent
+from .admission import Pace, admit, is_silent
 from .check import check_components
 from .hosts import NODES_AGE_S, load_nodes_of
 from .places import Place, component_of, make_note, make_places, rows_of
@@ -51,10 +52,11 @@ from .start import (
     save_note,
     save_part,
 )
-from .status import explain_end, judge_host, make_status
+from .status import describe_row, explain_end, explain_ending, judge_host, make_status
 from .text import JobRow, parse_mark
 
 CANCEL_TIMEOUT_S = 120.0
+_pace = Pace()
 
 
 class SlurmBackend(Kept):
@@ -67,14 +69,21 @@ class SlurmBackend(Kept):
     def __init__(self, sleep: Callable[[float], object] = time.sleep) -> None:
         self._sleep = sleep
 
-    def validate(self, spec: JobSpec) -> None:
-        """Compare what is asked for with what the cluster has; one that does not answer refuses nothing."""
-        parts = make_parts(spec)
+    def check(self, spec: JobSpec) -> None:
+        """Refuse what is wrong on any cluster."""
+        make_parts(spec)
         check_renew(spec.client.get("renew"))
         check_port(spec.options.get("monarch_port", 22222))
+
+    def validate(self, spec: JobSpec) -> None:
+        """Compare what is asked for with what the cluster has; one that does not answer refuses nothing."""
+        self.check(spec)
         with contextlib.suppress(UnreachableError):
             commands.check_version()
-            check_components(make_components(parts), commands.load_nodes(NODES_AGE_S))
+            components, rows = make_components(make_parts(spec)), commands.load_nodes(NODES_AGE_S)
+            if any(each.disk_mb for each in components):
+                rows = commands.load_disks(rows)
+            check_components(components, rows)
 
     # Asking
 
@@ -110,14 +119,17 @@ class SlurmBackend(Kept):
             cwd=start["cwd"],
             port=start["port"],
             bells=start["bells"],
-            survives=spec.options.get("survive_node_failure", True),
+            # A batch client that died with its node must not leave the other hosts behind: the job starts again.
+            survives=spec.options.get("survive_node_failure", True) and not request.client_script,
+            keep=start["keep"],
         )
         authority = ensure_authority(folder, request.apply_id)
         for number, part in enumerate(submission.parts):
             name = submission.part_name(number)
             save_part(start, spec, part, name, authority=authority, rows=rows)
         try:
-            return asking.ask(folder, render_arguments(submission), render_script(submission))
+            script = render_script(submission)
+            return asking.ask(folder, render_arguments(submission), script, submission.mark(0))
         except UnreachableError:
             raise
         except BackendError:
@@ -163,7 +175,7 @@ class SlurmBackend(Kept):
 
     def renewal(self, handle: Handle, renew: str | None) -> Renewal:
         """How it stands with the generation that follows."""
-        rows = rows_of(commands.queue.rows(0.5), handle["apply_id"])
+        rows = _load_rows(handle, 0.5)
         if followers(rows, handle["generation"]):
             return Renewal.READY if self.poll(self.move(handle)).ready else Renewal.WAITING
         own = rows_of(rows, handle["apply_id"], handle["generation"])
@@ -171,7 +183,7 @@ class SlurmBackend(Kept):
 
     def renew(self, handle: Handle, spec: JobSpec) -> Handle:
         """Submit the same once more, as the next generation."""
-        rows = rows_of(commands.queue.rows(0.0), handle["apply_id"])
+        rows = _load_rows(handle, 0.0)
         if not followers(rows, handle["generation"]):
             parts = load_parts(Path(handle["folder"]), handle["generation"])
             request = Request(spec=spec, apply_id=handle["apply_id"], keep=_is_kept(parts))
@@ -186,7 +198,9 @@ class SlurmBackend(Kept):
 
     def retire(self, handle: Handle) -> None:
         """Cancel what is left of earlier generations."""
-        for row in rows_of(commands.queue.rows(0.0), handle["apply_id"]):
+        if not handle["generation"]:
+            return
+        for row in _load_rows(handle, 0.0):
             mark = parse_mark(row.comment)
             old = mark is not None and mark.generation < handle["generation"]
             if old and row.liveness is not Liveness.ENDED:
@@ -194,8 +208,7 @@ class SlurmBackend(Kept):
                 commands.queue.wake()
 
     def _rows(self, handle: Handle, max_age_s: float | None) -> list[JobRow]:
-        rows = commands.queue.rows(max_age_s)
-        return rows_of(rows, handle["apply_id"], handle["generation"])
+        return _load_rows(handle, max_age_s, handle["generation"])
 
     # Looking
 
@@ -236,7 +249,8 @@ class SlurmBackend(Kept):
             else keepers.make_status(answer)
             for place, answer in asked
         )
-        return Status(liveness=Liveness.RUNNING, hosts=hosts, details=status.details)
+        reason = status.reason if status.halted else ""
+        return replace(status, hosts=hosts, reason=reason, expected_start="")
 
     def _read(self, handle: Handle, max_age_s: float | None) -> tuple[Status, list[JobRow]]:
         try:
@@ -244,14 +258,18 @@ class SlurmBackend(Kept):
             rows = self._rows(handle, max_age_s) or self._rows(handle, 0.0)
             if not rows:
                 _check_cluster(Path(handle["folder"]))
+                _check_strangers(handle)
         except UnreachableError as error:
             return Status(liveness=Liveness.UNKNOWN, reason=error.seen or error.what), []
         if all(row.liveness is Liveness.ENDED for row in rows):
             folder = Path(handle["folder"])
             parts = load_parts(folder, handle["generation"]).values()
             logs = [f"{part['logs']}/{part_log(part['part'])}" for part in parts]
-            return explain_end(rows, handle["jobs"], folder, logs), rows
-        return make_status(rows), rows
+            return explain_end(rows, _numbers(handle), folder, logs), rows
+        status = make_status(rows)
+        if status.ending and max_age_s is not None:
+            status = replace(status, reason=explain_ending(rows) or status.reason)
+        return status, rows
 
     def places(self, handle: Handle, *, note: bool = False) -> list[Place]:
         """Every host and its node."""
@@ -285,7 +303,7 @@ class SlurmBackend(Kept):
         """Let in hosts whose nodes do not see the job's folder, through Slurm itself."""
         places = [place for place in self.places(handle) if place.host in hosts and place.node]
         waiting = [place for place in places if is_silent(place, time.time())]
-        if waiting:
+        if waiting and _pace.is_due(waiting):
             admit(Path(handle["folder"]), places, lambda place: str(make_door(place)))
 
     def told_places(self, handle: Handle) -> list[Place]:
@@ -296,8 +314,9 @@ class SlurmBackend(Kept):
 
     def cancel(self, handle: Handle) -> None:
         """Cancel every job that carries the mark, and wait until Slurm says that they are gone."""
-        if not rows_of(commands.queue.rows(0.0), handle["apply_id"]):
+        if not _load_rows(handle, 0.0):
             _check_cluster(Path(handle["folder"]))
+            _check_strangers(handle)
         deadline_s = time.monotonic() + CANCEL_TIMEOUT_S
         asked: set[int] = set()
         pause_s = 0.05
@@ -334,6 +353,29 @@ def _check_cluster(folder: Path) -> None:
     """What is not in this cluster's queue may be in another's: the job's own files tell which."""
     for part in load_parts(folder, None).values():
         commands.check_cluster(part.get("cluster", ""))
+
+
+def _load_rows(
+    handle: Handle, max_age_s: float | None, generation: int | None = None
+) -> list[JobRow]:
+    return asking.load_rows(Path(handle["folder"]), handle["apply_id"], max_age_s, generation)
+
+
+def _numbers(handle: Handle) -> list[int]:
+    """The numbers of the jobs of this generation, as far as it is known which those are."""
+    marks = asking.load_marks(Path(handle["folder"]))
+    own = handle["generation"]
+    return [job for job in handle["jobs"] if job not in marks or marks[job].generation == own]
+
+
+def _check_strangers(handle: Handle) -> None:
+    """A job that lives without our mark may be the one that is looked for: then nothing is known of it."""
+    for row in asking.load_strangers(_numbers(handle)):
+        raise UnreachableError(
+            f"it is not known whose Slurm job {row.job_id} is",
+            seen=f"{describe_row(row)}; its comment was milkweed's mark, and is {row.comment!r} now",
+            hint=f"if it is this job, end it with `scancel {row.job_id}`",
+        )
 
 
 def _is_kept(parts: Mapping[int, PartData]) -> bool:

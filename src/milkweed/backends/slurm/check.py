@@ -34,6 +34,8 @@ class Component:
     constraint: str | None
     field: str
     """What the user wrote, such as `meshes.trainers`."""
+    gpu_type: str | None = None
+    disk_mb: int | None = None
 
     @property
     def cpus_per_node(self) -> int:
@@ -177,8 +179,11 @@ def _check_shape(item: Component, name: str, nodes: _Rows) -> Iterator[_Problem]
         if wanted > most:
             yield _Problem(
                 item.field,
-                f"{wanted} {words} on each host, but no node of partition {name!r} has more than {most}",
-                f"ask for at most {most} {words}, or choose another partition",
+                f"{wanted} {words} on each host, but no node of partition {name!r} has "
+                f"{f'more than {most}' if most else 'any'}",
+                f"ask for at most {most} {words}, or choose another partition"
+                if most
+                else _alternatives(item, nodes),
             )
     if (feature := _feature(item)) and not any(feature in row.features for row in nodes):
         known = sorted(set(itertools.chain.from_iterable(row.features for row in nodes)))
@@ -193,8 +198,20 @@ def _wants(item: Component) -> Iterator[tuple[str, int, Callable[[NodeRow], int]
     yield "CPUs", item.cpus_per_node, lambda row: row.cpus
     if item.gpus_per_node:
         yield "GPUs", item.gpus_per_node, lambda row: row.gpus
+    if item.gpus_per_node and (kind := item.gpu_type):
+        yield f"GPUs of type {kind!r}", item.gpus_per_node, lambda row: row.gpus_of(kind)
     if item.memory_mb:
         yield "MB of memory", item.memory_mb, lambda row: row.memory_mb
+    if disk_mb := item.disk_mb:
+        # What nobody has asked for is not known to be too little.
+        yield "MB of disk", disk_mb, lambda row: disk_mb if row.disk_mb is None else row.disk_mb
+
+
+def _alternatives(item: Component, nodes: _Rows) -> str:
+    kinds = sorted({kind for row in nodes for kind in row.gpu_types})
+    if item.gpu_type and kinds:
+        return f"its types of GPUs are: {_listed(kinds)}"
+    return "leave it out, or choose another partition"
 
 
 def _feature(item: Component) -> str:

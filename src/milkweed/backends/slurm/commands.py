@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import os
 import re
@@ -12,8 +13,8 @@ import time
 from collections.abc import Callable, Sequence
 
 from ...errors import BackendError, UnreachableError
-from ..programs import PacedQueue, read_answer, run_program, start_program
-from .nodes import NodeRow, make_sinfo, parse_sinfo
+from ..programs import Done, PacedQueue, read_answer, run_program, start_program
+from .nodes import NodeRow, add_disks, make_sinfo, make_sinfo_disks, parse_sinfo
 from .text import (
     MINIMUM_VERSION,
     JobRow,
@@ -26,6 +27,13 @@ from .text import (
 
 _READS = ("squeue", "sinfo")
 """Commands that may say nothing, mention an error and call it a success."""
+_NO_SUCH_JOB = "invalid job id"
+"""The only thing that a read is certainly refused for; whatever else it fails for says nothing about the job."""
+_FOR_GOOD = frozenset({errno.ENOENT, errno.EACCES, errno.ENOTDIR, errno.ENOEXEC, errno.E2BIG})
+"""Why a command cannot be run, now or later; a machine that is short of something has more in a moment."""
+_OURS = "milkweed"
+"""How the comments of all jobs begin that milkweed has asked for."""
+_SILENT = "Slurm's controller did not answer"
 TIMEOUT_S = 30.0
 
 
@@ -37,7 +45,7 @@ def run(
     cwd: str | None = None,
     tied: bool = False,
 ) -> str:
-    """Run a command of Slurm; UnreachableError when its controller did not answer.
+    """Run a command of Slurm; UnreachableError when it is not known what its controller has, or was asked.
 
     One that is `tied` ends with this process, however that ends.
     """
@@ -50,21 +58,39 @@ def run(
             env=make_env(_environment()),
             tied=tied,
         )
-    except FileNotFoundError as error:
-        raise BackendError(
-            f"there is no {argv[0]} here: Slurm's commands are not on PATH",
-            hint="run this on a login node of the cluster, or load its Slurm module first",
-        ) from error
     except subprocess.TimeoutExpired as error:
-        raise UnreachableError(
-            "Slurm's controller did not answer", seen=f"{argv[0]}: nothing within {timeout_s:g} s"
-        ) from error
+        seen = f"{argv[0]}: nothing within {error.timeout:.2g} s"
+        raise UnreachableError(_SILENT, seen=seen) from error
+    except OSError as error:
+        raise _explain_no_start(argv[0], error) from error
     if done.code == 0 and not (argv[0] in _READS and "error:" in done.trouble):
         return done.said
-    seen = f"{argv[0]}: {done.trouble.strip() or f'exit code {done.code}'}"
-    if done.code == 0 or is_unreachable(done.trouble):
-        raise UnreachableError("Slurm's controller did not answer", seen=seen)
-    raise BackendError("Slurm refused", seen=seen)
+    seen = f"{argv[0]}: {done.trouble.strip() or _describe(done.code)}"
+    if _is_answer(argv, done):
+        raise BackendError("Slurm refused", seen=seen)
+    raise UnreachableError(_SILENT, seen=seen)
+
+
+def _explain_no_start(command: str, error: OSError) -> BackendError:
+    if isinstance(error, FileNotFoundError):
+        return BackendError(
+            f"there is no {command} here: Slurm's commands are not on PATH",
+            hint="run this on a login node of the cluster, or load its Slurm module first",
+        )
+    kind = BackendError if error.errno in _FOR_GOOD else UnreachableError
+    return kind(f"{command} could not be run on this machine", seen=f"{command}: {error.strerror}")
+
+
+def _is_answer(argv: Sequence[str], done: Done) -> bool:
+    """Whether a failure is Slurm's word; nobody knows what one was told that was killed, or whose read failed."""
+    if done.code <= 0 or is_unreachable(done.trouble):
+        return False
+    reads = argv[0] in _READS or argv[:2] == ["scontrol", "show"]
+    return not reads or _NO_SUCH_JOB in done.trouble.lower()
+
+
+def _describe(code: int) -> str:
+    return f"exit code {code}" if code >= 0 else f"it was ended by signal {-code}"
 
 
 def start(argv: Sequence[str]) -> subprocess.Popen[str]:
@@ -135,6 +161,11 @@ def load_nodes(max_age_s: float = 0.0) -> list[NodeRow]:
         return rows
 
 
+def load_disks(rows: Sequence[NodeRow]) -> list[NodeRow]:
+    """The same nodes with their disks."""
+    return read_answer("sinfo", lambda: add_disks(rows, run(make_sinfo_disks())))
+
+
 _nodes_lock = threading.Lock()
 _nodes: list[tuple[float, list[NodeRow]]] = []
 
@@ -152,8 +183,8 @@ def _read_queue() -> list[JobRow]:
 
 
 def _gist(rows: list[JobRow]) -> list[tuple[object, ...]]:
-    """What is worth looking again for: the time that is left changes all the time."""
-    return [(row.job_id, row.state, row.nodes) for row in rows]
+    """What is worth looking again for: not the time that is left, nor what else this user has in the queue."""
+    return [(row.job_id, row.state, row.nodes) for row in rows if row.comment.startswith(_OURS)]
 
 
 queue = Queue()

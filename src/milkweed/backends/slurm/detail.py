@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -146,6 +147,20 @@ def _parse_stdout(free: str) -> str:
 def _until_next_key(text: str) -> str:
     match = _NEXT_KEY.search(text)
     return text[: match.start()] if match else text
+
+
+def make_scontrol_states(job_id: int) -> list[str]:
+    """The command with which Slurm from 23.11 on tells what COMPLETING hides: all words for a job's state."""
+    return ["scontrol", "show", "job", str(job_id), "--json"]
+
+
+def parse_states(text: str) -> list[str]:
+    """The words for the state of a job, of all its components; ValueError when they cannot be read."""
+    try:
+        said = [job["job_state"] for job in json.loads(text)["jobs"]]
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"states that cannot be read: {error}") from error
+    return [word for words in said for word in ([words] if isinstance(words, str) else words)]
 
 
 def make_sacct(job_ids: Iterable[int]) -> list[str]:

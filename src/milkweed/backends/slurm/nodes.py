@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from .records import make_format, or_empty, parse_records
 from .times import parse_clock
@@ -11,7 +12,9 @@ from .times import parse_clock
 _FIELDS = ("%N", "%n", "%o", "%P", "%a", "%l", "%s", "%T", "%c", "%m", "%G", "%f", "%E")
 SINFO_FORMAT = make_format("node", *_FIELDS)
 
-_GPU = re.compile(r"gpu(?::[^:()]+)?:(\d+)(?:\(.*\))?", re.ASCII)
+DISK_FORMAT = make_format("disk", "%N", "%P", "%d")
+
+_GPU = re.compile(r"gpu(?::([^:()]+))?:(\d+)(?:\(.*\))?", re.ASCII)
 _GRES_COMMA = re.compile(r",(?![^(]*\))")
 _USABLE = frozenset({"allocated", "completing", "idle", "mixed", "planned", "reserved"})
 
@@ -39,6 +42,17 @@ class NodeRow:
     gres: str
     features: tuple[str, ...]
     reason: str
+    disk_mb: int | None = None
+    """None as long as nobody has asked for it."""
+
+    def gpus_of(self, kind: str) -> int:
+        """How many GPUs of one type it has; Slurm makes no difference between upper and lower case."""
+        return self.gpu_types.get(kind.lower(), 0)
+
+    @property
+    def gpu_types(self) -> dict[str, int]:
+        """How many GPUs it has of each type that was given one."""
+        return {kind: count for kind, count in _list_gpus(self.gres).items() if kind}
 
     @property
     def usable(self) -> bool:
@@ -104,5 +118,28 @@ def _parse_size(text: str) -> tuple[int, int | None]:
 
 def _count_gpus(gres: str) -> int:
     """How many GPUs `gpu:a100:4(S:0-1),gpu:2` has in all."""
-    found = map(_GPU.fullmatch, _GRES_COMMA.split(gres))
-    return sum(int(match[1]) for match in found if match)
+    return sum(_list_gpus(gres).values())
+
+
+def _list_gpus(gres: str) -> dict[str, int]:
+    """GPUs by type; those without one have an empty type."""
+    found: dict[str, int] = {}
+    for match in map(_GPU.fullmatch, _GRES_COMMA.split(gres)):
+        if match:
+            kind = (match[1] or "").lower()
+            found[kind] = found.get(kind, 0) + int(match[2])
+    return found
+
+
+def make_sinfo_disks() -> list[str]:
+    """The command that prints the disk of each node, which few jobs ask for."""
+    return ["sinfo", "-N", "-h", "-a", "-o", DISK_FORMAT]
+
+
+def add_disks(rows: Sequence[NodeRow], text: str) -> list[NodeRow]:
+    """Nodes with their disks, from what `make_sinfo_disks` prints; ValueError names what cannot be read."""
+    disks = {
+        (name, partition.removesuffix("*")): int(size.rstrip("+"))
+        for name, partition, size in parse_records(text, "disk", 3)
+    }
+    return [replace(row, disk_mb=disks.get((row.name, row.partition))) for row in rows]

@@ -39,6 +39,16 @@ _WAIT = ["code=0", 'for pid in $started; do wait "$pid" || code=$?; done', 'exit
 """A job whose keepers could not start has failed, and its exit code says so."""
 
 
+_OWN_LOGS = [
+    'if ! [ -w "$logs" ]; then',
+    "  logs=$(mktemp -dt milkweed-logs-XXXXXX)",
+    """  trap 'rm -rf "$logs"' EXIT""",
+    "  trap 'exit 143' TERM",
+    "fi",
+]
+"""A first node that does not see the folder for logs keeps them while the job is there."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Submission:
     """All that a submission is made of."""
@@ -60,23 +70,27 @@ class Submission:
     bells: Sequence[Sequence[str | int]] = ()
     survives: bool = True
     """Whether the others stay when a node fails."""
+    keep: bool = True
+    """Whether hosts wait for their first client however long it takes to come."""
 
     def part_name(self, number: int) -> str:
         """How a part is called in files: generation and component."""
         return f"{self.generation}.{self.first + number}"
+
+    def mark(self, number: int) -> Mark:
+        """What a part is found again by."""
+        return Mark(self.apply_id, self.generation, self.first + number, self.name)
 
 
 def render_arguments(submission: Submission) -> list[str]:
     """The arguments of sbatch; components are set apart by a colon."""
     arguments = ["sbatch", "--parsable"]
     for number, part in enumerate(submission.parts):
-        component = submission.first + number
-        mark = Mark(submission.apply_id, submission.generation, component, submission.name)
         if number:
             arguments.append(":")
         arguments += [
             f"--job-name={submission.name}",
-            f"--comment={render_mark(mark)}",
+            f"--comment={render_mark(submission.mark(number))}",
             f"--nodes={len(part.hosts)}",
             *render_shape(part.shape),
         ]
@@ -114,7 +128,7 @@ def render_script(submission: Submission) -> str:
         "umask 077",
         f"unset {' '.join(_UNSET)}",
         f"logs={shlex.quote(submission.logs)}",
-        '[ -w "$logs" ] || logs=$(mktemp -d)',
+        *_OWN_LOGS,
         f"rm -f {shlex.quote(submission.folder)}/exit",
         *render_python(submission.python),
         f"loader={shlex.quote(LOADER)}",
@@ -163,6 +177,7 @@ def make_invitation(submission: Submission, number: int) -> Mapping[str, Any]:
         hosts=submission.parts[number].hosts,
         port=submission.port,
         bells=submission.bells,
+        keep=submission.keep,
         own={
             "index_env": "SLURM_PROCID",
             "node_env": "SLURMD_NODENAME",

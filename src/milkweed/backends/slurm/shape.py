@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -30,6 +31,13 @@ MANAGED = {
     "-D": "", "--chdir": "", "--export": "", "--export-file": "",
 }  # fmt: skip
 """Arguments of sbatch that milkweed sets itself, and the parameter that sets them."""
+FLAGS = frozenset({
+    "-H", "--hold", "-I", "--immediate", "-O", "--overcommit", "-s", "--oversubscribe", "--share",
+    "-Q", "--quiet", "-v", "--verbose", "--contiguous", "--get-user-env", "--ignore-pbs", "--nice",
+    "--no-requeue", "--requeue", "--propagate", "--reboot", "--resv-ports", "--spread-job",
+    "--use-min-nodes",
+})  # fmt: skip
+"""Options of sbatch that take no word, or only with an equals sign."""
 UNMANAGED = frozenset({"--gpus", "--wait-all-nodes"})
 """Options of their own, though others begin like them."""
 
@@ -150,12 +158,21 @@ def _arguments(given: Sequence[str]) -> tuple[str, ...]:
             parameter = MANAGED.get(whole) or MANAGED.get(short)
             hint = f"use the parameter {parameter}" if parameter else "milkweed sets it itself"
             raise SpecError(f"slurm_args: {word!r} cannot be given here", hint=hint)
-    if given and not given[0].startswith("-"):
-        raise SpecError(
-            f"slurm_args: {given[0]!r} is not an option of sbatch",
-            hint='write options as sbatch has them: ["--reservation=mine", "--mail-type=END"]',
-        )
+    for before, word in itertools.pairwise(["", *given]):
+        if not word.startswith("-") and not _wants_word(before):
+            # sbatch would take it for the script, and drop ours.
+            raise SpecError(
+                f"slurm_args: {word!r} is not an option of sbatch, nor the word of one",
+                hint='write options as sbatch has them: ["--reservation=mine", "--mail-type=END"]',
+            )
     return tuple(given)
+
+
+def _wants_word(option: str) -> bool:
+    """Whether what follows an option is its own: it has no word yet, and takes one."""
+    if option.startswith("--"):
+        return "=" not in option and not any(flag.startswith(option) for flag in FLAGS)
+    return len(option) == 2 and option[0] == "-" and option not in FLAGS
 
 
 def _complete(name: str) -> str:
@@ -175,6 +192,8 @@ def make_components(parts: Sequence[Part]) -> list[Component]:
             cpus_per_task=part.shape.cpus_per_task,
             gpus_per_node=part.shape.gpus,
             memory_mb=part.shape.memory_mb,
+            gpu_type=part.shape.gpu_type,
+            disk_mb=part.shape.disk_mb,
             time_limit_s=part.shape.time_limit_s,
             constraint=part.shape.constraint,
             field="meshes." + ", ".join(part.meshes),

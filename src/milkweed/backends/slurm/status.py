@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import time
 from collections.abc import Mapping, Sequence
@@ -14,14 +15,24 @@ from ...status import HostState, HostStatus, Liveness, Status
 from ..launch import EXIT_NOT_SHARED
 from ..traces import load_exit, load_farewells, was_up
 from . import commands
-from .detail import JobDetail, make_sacct, parse_sacct, parse_scontrol_job
+from .detail import (
+    JobDetail,
+    make_sacct,
+    make_scontrol_job,
+    make_scontrol_states,
+    parse_sacct,
+    parse_scontrol_job,
+    parse_states,
+)
 from .nodes import NodeRow
 from .places import Place
 from .reasons import explain_job
-from .states import liveness_of
+from .states import explain_state, liveness_of
 from .text import JobRow
 
 TAIL_LINES = 6
+_ENDING = frozenset({"COMPLETING", "STAGE_OUT"})
+_HALTED = frozenset({"SUSPENDED", "STOPPED"})
 _ORDER = (Liveness.RUNNING, Liveness.PENDING, Liveness.UNKNOWN, Liveness.ENDED)
 _EXITED = re.compile(r"srun: error: (\S+): tasks? ([\d,\- ]+): (.+)")
 _NOISE = ("srun: cluster configuration lacks support for cpu binding", "srun: Warning: can't run")
@@ -32,12 +43,16 @@ def make_status(rows: Sequence[JobRow]) -> Status:
     seen = [row.liveness for row in rows]
     liveness = next(live for live in _ORDER if live in seen)
     waiting = Liveness.PENDING if Liveness.PENDING in seen else liveness
-    row = rows[seen.index(waiting)]
+    halted = [row for row in rows if row.state in _HALTED]
+    row = halted[0] if halted else rows[seen.index(waiting)]
     starts = [row.start for row in rows if row.liveness is Liveness.PENDING and row.start]
     return Status(
         liveness=liveness,
-        reason=describe_row(row) if waiting is not Liveness.RUNNING else "",
+        reason=describe_row(row) if halted or waiting is not Liveness.RUNNING else "",
         expected_start=_moment(max(starts)) if starts else "",
+        halted=bool(halted),
+        ending=liveness is Liveness.UNKNOWN
+        and all(row.state in _ENDING for row in rows if row.liveness is Liveness.UNKNOWN),
         details=_details(rows),
     )
 
@@ -68,11 +83,30 @@ def _details(rows: Sequence[JobRow]) -> dict[str, str]:
 # The end
 
 
+def explain_ending(rows: Sequence[JobRow]) -> str:
+    """How jobs are about to end whose processes are being ended; empty where Slurm does not tell yet."""
+    for row in rows:
+        with contextlib.suppress(BackendError, ValueError):
+            for state in parse_states(commands.run(make_scontrol_states(row.job_id))):
+                if state not in _ENDING and (plain := explain_state(state)):
+                    return (
+                        f"Slurm job {row.job_id} is {state}: {plain}; its processes are being ended"
+                    )
+    return ""
+
+
 def explain_end(
     rows: Sequence[JobRow], jobs: Sequence[int], folder: Path, logs: Sequence[str]
 ) -> Status:
     """How it ended: Slurm's words, the exit code, what keepers left, and the last lines of the script's log."""
-    details = _load_details([row.job_id for row in rows] or jobs)
+    numbers = [row.job_id for row in rows]
+    details = _show_jobs(numbers or jobs)
+    for each in details:
+        if each.job_id in numbers and liveness_of(each.state) is not Liveness.ENDED:
+            # It was put back into the queue between two looks.
+            return Status(liveness=Liveness.UNKNOWN, reason=describe_row(each))
+    # A number that lives, and is not among this user's jobs, was given anew to somebody else.
+    details = _ended(details) or _ended(_load_accounts(numbers or jobs))
     # One that failed tells more than those that ended with it.
     details.sort(key=lambda detail: detail.state == "COMPLETED")
     lines = [describe_row(details[0] if details else rows[0])] if details or rows else []
@@ -92,20 +126,25 @@ def explain_end(
     return Status(liveness=Liveness.ENDED, reason="\n".join(lines), exit_code=code)
 
 
-def _load_details(jobs: Sequence[int]) -> list[JobDetail]:
-    """Ask for each job; one that Slurm has forgotten may still be in its accounting, where there is one."""
+def _ended(details: Sequence[JobDetail]) -> list[JobDetail]:
+    return [each for each in details if liveness_of(each.state) is Liveness.ENDED]
+
+
+def _show_jobs(jobs: Sequence[int]) -> list[JobDetail]:
+    """What Slurm remembers of each."""
     found: list[JobDetail] = []
-    try:
-        for job_id in jobs:
-            found += parse_scontrol_job(
-                commands.run(["scontrol", "show", "job", "-o", str(job_id)])
-            )
-    except (BackendError, ValueError):
-        try:
-            found += parse_sacct(commands.run(make_sacct(jobs)))
-        except (BackendError, ValueError):
-            return found
+    for job_id in jobs:
+        with contextlib.suppress(BackendError, ValueError):
+            found += parse_scontrol_job(commands.run(make_scontrol_job(job_id)))
     return found
+
+
+def _load_accounts(jobs: Sequence[int]) -> list[JobDetail]:
+    """What Slurm has forgotten may still be in its accounting, where there is one."""
+    try:
+        return parse_sacct(commands.run(make_sacct(jobs)))
+    except (BackendError, ValueError):
+        return []
 
 
 def _tail(path: str) -> list[str]:
@@ -126,6 +165,8 @@ def judge_host(place: Place, seen: str, nodes: Mapping[str, NodeRow]) -> HostSta
         its = f"its node {node}" if node else "its node"
         reason = f"{its} is no longer part of Slurm job {row.job_id}"
         return _host(place, HostState.FAILED, reason, _log_lines(place))
+    if row is not None and row.state in _ENDING | _HALTED:
+        return _host(place, HostState.UNKNOWN, describe_row(row))
     if row is None or not place.node:
         return _host(place, HostState.STARTING, describe_row(row) if row else "it is not in Slurm")
     if (

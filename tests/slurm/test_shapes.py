@@ -1,0 +1,45 @@
+"""Shapes that a real cluster could never give: refused before anything is submitted."""
+
+from __future__ import annotations
+
+import pytest
+
+from programs import Client
+from slurm.lab import Lab
+
+
+@pytest.mark.parametrize(
+    ("resources", "words"),
+    [
+        ('{"gpus": 1, "gpu_type": "h100"}', "1 GPUs of type 'h100' on each host, but no node"),
+        ('{"disk_bytes": 2**50}', "MB of disk on each host, but no node"),
+        ('{"gpus": 9}', "9 GPUs on each host, but no node of partition 'debug' has more than 8"),
+    ],
+)
+def test_what_no_node_has(client: Client, lab: Lab, resources: str, words: str) -> None:
+    """A type of GPU, disk, a number: the error names it, and the queue stays empty."""
+    out = client.run(f"""
+        from milkweed.errors import SpecError
+        from milkweed.job.load import SpecJob
+        from milkweed.spec import JobSpec, MeshSpec, Resources
+        mesh = MeshSpec(name="w", hosts=1, resources=Resources(**{resources}))
+        try:
+            SpecJob(JobSpec(name="demo", backend="slurm", meshes=(mesh,))).state()
+        except SpecError as error:
+            print(error)
+    """)
+    assert words in out
+    assert not lab.jobs()
+
+
+def test_a_word_that_would_be_taken_for_the_script(client: Client, lab: Lab) -> None:
+    """It is refused: sbatch would run it in place of what starts the hosts."""
+    out = client.run("""
+        from milkweed.errors import SpecError
+        try:
+            SlurmJob(meshes={"w": 1}, slurm_args=["--mail-type=NONE", "train.sh"]).state()
+        except SpecError as error:
+            print(error)
+    """)
+    assert "'train.sh' is not an option of sbatch" in out
+    assert not lab.jobs()
