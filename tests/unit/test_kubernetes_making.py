@@ -86,7 +86,7 @@ def test_the_handle_finds_it_again(space: Space, home: Path) -> None:
     assert handle["reach"] == "forward"
     [mesh] = space.of_kind(MESHES.plural)
     noted = json.loads(mesh["metadata"]["annotations"][HANDLE_NOTE])
-    ways = ("context", "kubeconfig", "provision")
+    ways = ("context", "kubeconfig", "provision", "cluster")
     assert noted == {key: value for key, value in handle.items() if key not in ways}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -104,7 +105,7 @@ class KubernetesJob(JobTrait):
             "namespace": choose_namespace(namespace, compute),
             "start_timeout": compute.launch_timeout if compute and timeout is None else timeout,
             "context": context,
-            "kubeconfig": kubeconfig,
+            "kubeconfig": kubeconfig and _absolute(kubeconfig),
             "provision": provision,
             "reach": reach,
             "stream_logs": stream_logs,
@@ -241,3 +242,8 @@ def count_pods(options: Mapping[str, Any], selector: str) -> int:
     from ..backends.kubernetes.attaching import count_found
 
     return count_found(options, selector)
+
+
+def _absolute(path: str) -> str:
+    """The same file for a program that is started in another folder; `~` is another one's home elsewhere."""
+    return path if path.startswith("~") else os.path.abspath(path)

@@ -32,12 +32,12 @@ from .credentials import ensure_authority
 from .finding import (
     choose_api,
     delete_objects,
+    find_handle,
     find_meshes,
     list_objects,
     make_handle,
     mesh_names,
     reach_api,
-    read_handles,
 )
 from .making import Maker, load_place, save_place
 from .places import AnyApi, Pod, ask_pod, make_door, make_host, pods_in, selectors_of
@@ -45,6 +45,7 @@ from .pod_parts import part
 from .settings import DEFAULT_NAMESPACE, make_plans
 from .start import JOB_LABEL, NAME_NOTE
 from .status import judge_pod, make_status
+from .which import check_same
 
 CLIENT = "client"
 
@@ -86,7 +87,8 @@ class KubernetesBackend:
         api = self._api(handle)
         plans = make_plans(spec, handle["namespace"], handle["apply_id"])
         request = Request(spec=spec, apply_id=handle["apply_id"])
-        resized = make_handle(request, api, handle["namespace"], plans)
+        made = make_handle(request, api, handle["namespace"], plans)
+        resized = {**made, "client": handle["client"]}
         maker = Maker(api, resized, request, plans)
         maker.resize(ensure_authority(handle["apply_id"], api, handle), worker=pack_worker())
         return resized
@@ -96,7 +98,9 @@ class KubernetesBackend:
     def _api(self, handle: Handle) -> AnyApi:
         if handle.get("provision"):
             return AskedApi(endpoint_of(handle["provision"]), handle["namespace"])
-        return reach_api(handle.get("context") or None, handle.get("kubeconfig"))
+        api = reach_api(handle.get("context") or None, handle.get("kubeconfig"))
+        check_same(api, handle)
+        return api
 
     def find(self, apply_id: str) -> Handle | None:
         """Look for the mark that the job's objects carry: where they were asked for, or in this context."""
@@ -104,7 +108,7 @@ class KubernetesBackend:
         if known is not None and is_blind(known):
             return known
         if known is None:
-            return read_handles(find_meshes(reach_api(), apply_id)).get(apply_id)
+            return find_handle(reach_api(), apply_id)
         if not any(mesh["made"] for mesh in known["meshes"].values()):
             return known
         api = self._api(known)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
+import os
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -17,9 +16,11 @@ from ..base import Handle, Request
 from . import cluster
 from .asked import AskedApi, endpoint_of, list_asked, own_namespace, read_provision
 from .batch import CLIENT_LABEL
+from .notes import read_handle
 from .places import AnyApi
 from .pod_parts import part
-from .start import HANDLE_NOTE, JOB_LABEL
+from .start import JOB_LABEL
+from .which import identify
 
 CANCEL_TIMEOUT_S = 120.0
 _PAUSE_S = 0.5
@@ -55,15 +56,12 @@ def find_meshes(api: Api, apply_id: str = "") -> list[Any]:
     return []
 
 
-def read_handles(meshes: Sequence[Any]) -> dict[str, Handle]:
-    """The handles that objects carry, by the ids of their jobs."""
-    found: dict[str, Handle] = {}
-    for mesh in meshes:
-        with contextlib.suppress(KeyError, ValueError, TypeError):
-            handle = json.loads(part(mesh, "metadata", "annotations")[HANDLE_NOTE])
-            namespace = mesh["metadata"]["namespace"]
-            found[handle["apply_id"]] = {**handle, "namespace": namespace, "context": ""}
-    return found
+def find_handle(api: Api, apply_id: str) -> dict[str, Any] | None:
+    """What finds a job again for a client that has nothing of it; None when the cluster has no trace of it."""
+    found = read_handle(apply_id, find_meshes(api, apply_id), api.config.namespace)
+    if found is None:
+        return None
+    return {**found, "context": api.config.context, "kubeconfig": None, "cluster": identify(api)}
 
 
 def list_objects(api: AnyApi, resource: Resource, handle: Handle) -> list[Any]:
@@ -136,12 +134,11 @@ def make_handle(
     return {
         "apply_id": request.apply_id,
         "context": api.config.context,
-        "kubeconfig": options.get("kubeconfig"),
+        "kubeconfig": _absolute(options.get("kubeconfig")),
+        "cluster": identify(api),
         "namespace": namespace,
         "client": bool(request.client_script),
-        "provision": read_provision(said)
-        if (said := request.spec.client.get("provision"))
-        else None,
+        "provision": provision_of(request.spec),
         "reach": request.spec.client.get("reach", "auto"),
         "meshes": {
             plan.mesh.name: {
@@ -156,3 +153,18 @@ def make_handle(
             for plan in plans
         },
     }
+
+
+def provision_of(spec: JobSpec) -> dict[str, Any] | None:
+    """The endpoint that a declaration names; its files are the same in every folder."""
+    said = spec.client.get("provision")
+    if not said:
+        return None
+    found = read_provision(said)
+    files = {key: _absolute(found[key]) for key in ("ca", "token_file") if found.get(key)}
+    return {**found, **files}
+
+
+def _absolute(path: str | None) -> str | None:
+    """The same file for a client that is started in another folder."""
+    return path and os.path.abspath(os.path.expanduser(path))

@@ -251,5 +251,5 @@ def make_mesh(
 
 def render_note(handle: Mapping[str, Any]) -> str:
     """The handle as its objects carry it: how one client reaches the cluster is nothing to the others."""
-    own = {"context", "kubeconfig", "provision"}
+    own = {"context", "kubeconfig", "provision", "cluster"}
     return json.dumps({key: value for key, value in handle.items() if key not in own})
