@@ -6,6 +6,7 @@ import contextlib
 import functools
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import ClassVar
 
 from ... import registry
@@ -36,8 +37,8 @@ from .finding import (
     find_meshes,
     list_objects,
     make_handle,
-    mesh_names,
     reach_api,
+    read_meshes,
 )
 from .making import Maker, load_place, save_place
 from .places import AnyApi, Pod, ask_pod, make_door, make_host, pods_in, selectors_of
@@ -45,6 +46,7 @@ from .pod_parts import part
 from .settings import DEFAULT_NAMESPACE, make_plans
 from .start import JOB_LABEL, NAME_NOTE
 from .status import judge_pod, make_status
+from .told import NOTHING
 from .which import check_same
 
 CLIENT = "client"
@@ -158,17 +160,23 @@ class KubernetesBackend:
                 return ended, []
         except UnreachableError as error:
             return Status(liveness=Liveness.UNKNOWN, reason=error.seen or error.what), []
-        return make_status(pods, self._find_gone(handle, pods)), pods
+        gone, pods = self._ask_operator(handle, pods)
+        return make_status(pods, gone), pods
 
-    def _find_gone(self, handle: Handle, pods: Sequence[Pod]) -> set[str]:
-        """Meshes without pods from whose objects none can come; what nobody can tell is not gone."""
-        lacking = {pod.mesh["name"] for pod in pods if pod.mesh["made"] and pod.leaving}
-        if not lacking:
-            return set()
+    def _ask_operator(self, handle: Handle, pods: list[Pod]) -> tuple[set[str], list[Pod]]:
+        """Meshes without pods from whose objects none can come, and the pods with what is told of their meshes.
+
+        Asked only while pods are waited for; what nobody can tell is not gone.
+        """
+        if not any(pod.mesh["made"] and not pod.running for pod in pods):
+            return set(), pods
         try:
-            return lacking - mesh_names(self._api(handle), handle)
+            told = read_meshes(self._api(handle), handle)
         except MilkweedError:
-            return set()
+            return set(), pods
+        lacking = {pod.mesh["name"] for pod in pods if pod.mesh["made"] and pod.leaving}
+        known = [replace(pod, told=told.get(pod.mesh["name"], NOTHING)) for pod in pods]
+        return lacking - told.keys(), known
 
     def _pods(self, handle: Handle) -> list[Pod]:
         return pods_in(self._api(handle), handle)

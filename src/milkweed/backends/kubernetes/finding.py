@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ...errors import DeadlineError, SpecError, UnreachableError
@@ -20,6 +20,7 @@ from .notes import read_handle
 from .places import AnyApi
 from .pod_parts import part
 from .start import JOB_LABEL
+from .told import Told, read_told
 from .which import identify
 
 CANCEL_TIMEOUT_S = 120.0
@@ -77,11 +78,14 @@ def list_objects(api: AnyApi, resource: Resource, handle: Handle) -> list[Any]:
         raise
 
 
-def mesh_names(api: AnyApi, handle: Handle) -> set[str]:
-    """Which meshes of a job are there: watched, because it is asked often while pods come."""
-    if isinstance(api, Api):
-        return cluster.meshes_of(api, handle["namespace"], f"{JOB_LABEL}={handle['apply_id']}")
-    return {item["metadata"]["name"] for item in list_objects(api, MESHES, handle)}
+def read_meshes(api: AnyApi, handle: Handle) -> dict[str, Told]:
+    """Which meshes of a job are there, and what is told of them: watched, because it is asked often."""
+    found: Mapping[str, Any] = (
+        cluster.meshes_of(api, handle["namespace"], f"{JOB_LABEL}={handle['apply_id']}")
+        if isinstance(api, Api)
+        else {item["metadata"]["name"]: item for item in list_objects(api, MESHES, handle)}
+    )
+    return {name: read_told(mesh) for name, mesh in found.items()}
 
 
 def delete_objects(

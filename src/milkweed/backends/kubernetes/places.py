@@ -29,9 +29,12 @@ from .pod_parts import part, parts
 from .ranks import pods_by_rank, stay_of
 from .reasons import PodView, describe_pod
 from .start import JOB_LABEL, MESH_LABEL, Place
+from .told import NOTHING, Told
 
 AnyApi: TypeAlias = Api | AskedApi
 Dial: TypeAlias = Callable[[Api, str, str, int], socket.socket]
+_EARLY = frozenset({"", "Pending", "ContainerCreating", "PodInitializing"})
+"""What every pod goes through, whatever comes then."""
 DIAL_S = 1.0
 SETTLE_S = 0.5
 CLUSTER_NAME = "kubernetes.default.svc"
@@ -50,6 +53,8 @@ class Pod:
     port: int
     service: str = ""
     """What stands before its address, where somebody else made it."""
+    told: Told = NOTHING
+    """What the operator says of its mesh."""
 
     @property
     def kept(self) -> bool:
@@ -71,6 +76,13 @@ class Pod:
         """Whether its worker has ended, though it may be started again."""
         view = self.view
         return view is not None and not view.ready and view.exit_code not in {None, 0}
+
+    @property
+    def news(self) -> Told:
+        """What is told of its mesh, where the pod itself tells nothing; it may be about another pod of it."""
+        view = self.view
+        quiet = view is None or (view.word in _EARLY and view.phase == "Pending")
+        return self.told if quiet else NOTHING
 
     @property
     def place(self) -> Place:
