@@ -23,7 +23,7 @@ from ..backends.kubernetes.pod_template import (
 from ..backends.kubernetes.ranks import RANK_LABEL
 from ..backends.kubernetes.settings import DEFAULT_NAMESPACE, make_plans
 from ..compute import Compute
-from ..errors import SpecError
+from ..errors import MilkweedError, SpecError
 from ..image import Image
 from ..kube.meshes import DEFAULT_PORT
 from ..option_tables import KUBERNETES_OPTIONS
@@ -120,6 +120,15 @@ class KubernetesJob(JobTrait):
             self._add_compute(compute, monarch_port)
         self._selector = None if selector is None else read_selector(selector)
         self._port = monarch_port
+
+    def can_run(self, spec: JobTrait) -> bool:
+        """Whether this job is what another one declares, and all of its pods are there and ready."""
+        if self._held is None or self.spec.fingerprint() != spec.spec.fingerprint():
+            return False
+        try:
+            return self.status().ready
+        except MilkweedError:
+            return False
 
     def _add_compute(self, compute: Compute, port: int) -> None:
         if compute.inactivity_ttl is not None:

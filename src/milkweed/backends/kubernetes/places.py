@@ -7,13 +7,13 @@ import json
 import os
 import select
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from ... import registry
 from ...control import Door
-from ...errors import MilkweedError
+from ...errors import MilkweedError, SpecError
 from ...hosts import Host, natural_key
 from ...kube.api import Api
 from ...kube.forward import dial
@@ -105,11 +105,24 @@ def pods_in(api: AnyApi, handle: Handle) -> list[Pod]:
         pods = cluster.pods_of(api, handle["namespace"], selectors[name]).values()
         if mesh["made"]:
             pods = [pod for pod in pods if part(pod, "metadata", "labels").get(MESH_LABEL) == name]
+        else:
+            _check_nobodys(name, pods)
         ranked = _rank([pod for pod in pods if _counts(pod, mesh)], mesh)
         found += [
             _make_pod(name, rank, mesh, handle, ranked.get(rank)) for rank in range(mesh["hosts"])
         ]
     return found
+
+
+def _check_nobodys(mesh: str, pods: Iterable[Mapping[str, Any]]) -> None:
+    """Refuse pods that were made for a job: its hosts take nobody else, and go when it does."""
+    for pod in pods:
+        if job := part(pod, "metadata", "labels").get(JOB_LABEL):
+            raise SpecError(
+                f"mesh {mesh!r}: pod {pod['metadata']['name']!r} was made for another job",
+                seen=f"job {job}",
+                hint="connect to that job instead, from its record; or choose other pods with label_selector",
+            )
 
 
 def asked_pods(api: AskedApi, handle: Handle) -> list[Pod]:
