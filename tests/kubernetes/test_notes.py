@@ -52,6 +52,17 @@ def write_config(lab: Lab, folder: Path, source: str, server: str) -> str:
     return str(path)
 
 
+def ask(namespace: str) -> str:
+    """A program that asks for a host, and does not wait for it: there is no operator."""
+    lines = (
+        f"job = KubernetesJob({namespace!r}, timeout=1)",
+        f"job.add_mesh('w', 1, image_spec=ImageSpec({WORKER!r}))",
+        "try: job.state()",
+        "except TimeoutError: print('asked')",
+    )
+    return "\n".join((IMPORTS, *lines))
+
+
 def using(client: Client, kubeconfig: str) -> Client:
     """The same client with another kubeconfig."""
     made = Client(client.folder, client.home)
@@ -89,15 +100,10 @@ def test_a_context_that_leads_elsewhere_is_not_the_job_s(
     """A cluster that may not be the job's own is not asked whether the job is gone; nothing is made."""
     rights = ("--verb=*", "--resource=secrets,pods,monarchmeshes.monarch.pytorch.org")
     limited = lab.make_login(tmp_path, namespace, "limited", *rights)
-    lines = (
-        f"job = KubernetesJob({namespace!r})",
-        f"job.add_mesh('w', 1, image_spec=ImageSpec({WORKER!r}))",
-    )
-    declare = "\n".join((IMPORTS, *lines, ""))
-    client.run(declare + "job.apply()", KUBECONFIG=limited)
+    client.run(ask(namespace), KUBECONFIG=limited)
     before = meshes.get("w")["metadata"]
     other = write_config(lab, tmp_path, limited, OTHER_NAME)
-    out = client.run(declare + "job.state()", code_expected=1, KUBECONFIG=other)
+    out = client.run(ask(namespace), code_expected=1, KUBECONFIG=other)
     assert "leads to another cluster than the one that the job is in" in out
     assert OTHER_NAME in out
     elsewhere = using(client, other)
@@ -112,12 +118,7 @@ def test_a_cluster_at_another_address_is_the_job_s_own(
     client: Client, lab: Lab, namespace: str, meshes: Meshes, tmp_path: Path
 ) -> None:
     """Who may see the cluster's id knows it again, whatever it is called."""
-    client.run(f"""
-        {IMPORTS}
-        job = KubernetesJob({namespace!r})
-        job.add_mesh("w", 1, image_spec=ImageSpec({WORKER!r}))
-        job.apply()
-    """)
+    client.run(ask(namespace))
     elsewhere = using(client, write_config(lab, tmp_path, lab.kubeconfig, OTHER_NAME))
     assert "pending" in milkweed(elsewhere, "status")
     milkweed(elsewhere, "kill")

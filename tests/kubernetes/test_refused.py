@@ -13,12 +13,12 @@ from programs import Client
 CONTAINER = {"name": "worker", "image": WORKER, "imagePullPolicy": "Never"}
 
 
-def declare(namespace: str, hosts: int = 1, **pod: Any) -> str:
-    """A program that declares one mesh from a pod's spec."""
+def declare(namespace: str, timeout: float | None = None, **pod: Any) -> str:
+    """A program that declares one host from a pod's spec."""
     spec = {"containers": [{**CONTAINER, **pod.pop("container", {})}], **pod}
     lines = (
-        f"job = KubernetesJob({namespace!r})",
-        f"job.add_mesh('w', {hosts}, pod_spec={spec!r})",
+        f"job = KubernetesJob({namespace!r}, timeout={timeout})",
+        f"job.add_mesh('w', 1, pod_spec={spec!r})",
     )
     return "\n".join((IMPORTS, *lines, ""))
 
@@ -43,7 +43,7 @@ def test_a_quota_is_told_and_waited_for(
 ) -> None:
     """No pod is made as long as it is used up, and people see why; when there is room, the pods come."""
     lab.kubectl("-n", namespace, "create", "quota", "few", "--hard=pods=0")
-    client.run(declare(namespace) + "job.apply()")
+    client.run(declare(namespace, timeout=1) + "try: job.state()\nexcept TimeoutError: pass")
     shown: list[str] = [""]
 
     def tells() -> bool:
@@ -53,8 +53,7 @@ def test_a_quota_is_told_and_waited_for(
     wait(tells, 90, "the quota is not told", lambda: shown[0])
     assert "w/0: FailedCreate: " in shown[0]
     lab.kubectl("-n", namespace, "delete", "quota", "few")
-    # The cluster tries again by and by: a change of the mesh's pods is not waited for.
-    out = client.run("job = job_load()\nstate = job.state()\n" + USE + "job.kill()")
+    out = client.run(declare(namespace) + "state = job.state()\n" + USE + "job.kill()")
     assert "pods ['w-0']" in out
     assert lab.objects(namespace) == []
 

@@ -162,6 +162,15 @@ class Glances(Protocol):
 
 
 @runtime_checkable
+class Meets(Protocol):
+    """A backend that makes hosts anew by itself: the first wait for a client without end, later ones need not."""
+
+    def meet(self, handle: Handle) -> None:
+        """A client is connected to all hosts. What keeps this from being noted is no trouble of the client's."""
+        ...
+
+
+@runtime_checkable
 class Admits(Protocol):
     """A backend whose hosts may not see the job's files, and must be let in by its owner."""
 

@@ -14,7 +14,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..backends.base import Admits, Adopts, Backend, Connects, Controls, Glances, Handle
+from ..backends.base import (
+    Admits,
+    Adopts,
+    Backend,
+    Connects,
+    Controls,
+    Glances,
+    Handle,
+    Meets,
+)
 from ..bell import bell, route_to
 from ..control import BY_HOST, Door, parse_door
 from ..errors import AllocationEndedError, DeadlineError, HostFailedError, UnreachableError
@@ -84,6 +93,8 @@ class Connection:
                 doors = [session.address for session in self._presence.sessions]
                 prepare_hosts(self._spec, doors, deadline_s=deadline_s, clock=self._clock)
                 _open.add(self)
+                if isinstance(self._backend, Meets):
+                    self._backend.meet(self._handle)
                 return
 
     def open(self, deadline_s: float | None) -> Mapping[str, Any]:

@@ -64,6 +64,8 @@ class Keeper:
             idle_timeout_s=start["idle_timeout_s"],
             time_limit_s=start["time_limit_s"],
             queued=start.get("queued", False),
+            age_s=start.get("age_s", 0.0),
+            left=start.get("left", False),
         )
         self.fleet = Fleet(run, start, self.clients.broadcast)
         self.steps = steps.Steps(run, self.fleet, lambda: self.held)

@@ -41,6 +41,7 @@ from .finding import (
     read_meshes,
 )
 from .making import Maker, load_place, save_place
+from .meeting import is_met, note_met
 from .places import AnyApi, Pod, ask_pod, make_door, make_host, pods_in, selectors_of
 from .pod_parts import part
 from .settings import DEFAULT_NAMESPACE, make_plans
@@ -91,9 +92,14 @@ class KubernetesBackend:
         request = Request(spec=spec, apply_id=handle["apply_id"])
         made = make_handle(request, api, handle["namespace"], plans)
         resized = {**made, "client": handle["client"]}
-        maker = Maker(api, resized, request, plans)
+        maker = Maker(api, resized, request, plans, met=is_met(api, handle))
         maker.resize(ensure_authority(handle["apply_id"], api, handle), worker=pack_worker())
         return resized
+
+    def meet(self, handle: Handle) -> None:
+        """Have pods that are made anew know that their job was used: they end with it when nobody comes."""
+        if not is_blind(handle):
+            note_met(self._api(handle), handle)
 
     # Looking
 

@@ -77,6 +77,8 @@ class Maker:
         handle: Mapping[str, Any],
         request: Request,
         plans: Sequence[MeshPlan],
+        *,
+        met: bool = False,
     ) -> None:
         self._api = api
         self._handle = handle
@@ -84,7 +86,7 @@ class Maker:
         self._request = request
         self._plans = [plan for plan in plans if plan.made]
         self._parts = [
-            make_part(request, plan.mesh, plan.place, number)
+            make_part(request, plan.mesh, plan.place, number, met=met)
             for number, plan in enumerate(self._plans)
         ]
 

@@ -26,6 +26,7 @@ from .pod_parts import (
 )
 from .pod_template import WORKER
 from .ranks import RANK_LABEL, rank_or_none
+from .start import LEASE_OVER
 
 MAX_RESTARTS = 3
 """A worker that ended this often will not stay by itself."""
@@ -179,6 +180,8 @@ def is_hopeless(view: PodView) -> bool:
         return not view.owner
     if view.word in _NEVER:
         return True
+    if LEASE_OVER in view.reason:
+        return False  # it waits for a client, and left because none was there
     if view.word in {"CrashLoopBackOff", "Error", "OOMKilled"}:
         cannot = view.exit_code in _CANNOT_RUN or _CANNOT_START.search(view.reason)
         return view.restarts >= MAX_RESTARTS or bool(cannot)
