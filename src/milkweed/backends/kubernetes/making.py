@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ...errors import BackendError, ChangedError
+from ...errors import BackendError, ChangedError, UnreachableError
 from ...kube.api import Api, ApiError
 from ...kube.resources import JOBS, MESHES, SECRETS
 from ...pki import Authority
@@ -50,6 +50,7 @@ PROBE = {
     "failureThreshold": 3,
 }
 CONFLICT, FORBIDDEN = 409, 403
+CHANGE_TRIES = 5
 NO_KIND = "could not find the requested resource"
 
 
@@ -144,13 +145,13 @@ class Maker:
 
     # Meshes
 
-    def _check_free(self, plan: MeshPlan) -> None:
-        """An object of another job is never taken."""
+    def _check_free(self, plan: MeshPlan) -> Any:
+        """The object that is there already, or nothing; one of another job is never taken."""
         try:
             found = self._api.get(MESHES, self._namespace, plan.place.name)
         except ApiError as error:
             if error.missing and NO_KIND not in error.seen:
-                return
+                return None
             raise self._explain(error, "look at MonarchMesh objects") from error
         owner = part(found, "metadata", "labels").get(JOB_LABEL)
         if owner not in {None, self._request.apply_id}:
@@ -159,6 +160,7 @@ class Maker:
                 seen=f"job {owner}",
                 hint="kill that job, name the mesh otherwise, or use another namespace",
             )
+        return found
 
     def _save_mesh(self, number: int) -> dict[str, Any]:
         plan = self._plans[number]
@@ -172,7 +174,14 @@ class Maker:
             annotations=plan.annotations,
             handle=self._handle,
         )
-        saved = self._create_mesh(made) or self._change_mesh(plan, made)
+        saved = self._create_mesh(made)
+        for _ in range(CHANGE_TRIES):
+            saved = saved or self._change_mesh(plan, made) or self._create_mesh(made)
+        if not saved:
+            raise UnreachableError(
+                f"the MonarchMesh {plan.place.name!r} is changed by others all the time",
+                hint="nothing was asked for; try again, or name the mesh otherwise",
+            )
         return {
             "apiVersion": made["apiVersion"],
             "kind": made["kind"],
@@ -190,11 +199,19 @@ class Maker:
             raise self._explain(error, "make MonarchMesh objects") from error
 
     def _change_mesh(self, plan: MeshPlan, made: Mapping[str, Any]) -> Any:
-        """The object that is there, which was free when it was last looked at, as it should be."""
-        self._check_free(plan)
+        """The object that is there as it should be; nothing when it is gone, or was changed meanwhile."""
+        found = self._check_free(plan)
+        if found is None:
+            return None
         try:
-            return self._api.patch(MESHES, self._namespace, plan.place.name, made)
+            if isinstance(self._api, AskedApi):
+                return self._api.patch(MESHES, self._namespace, plan.place.name, made)
+            return self._api.replace(
+                MESHES, self._namespace, plan.place.name, _put_into(found, made)
+            )
         except ApiError as error:
+            if error.missing or error.status == CONFLICT:
+                return None
             raise self._explain(error, "change MonarchMesh objects") from error
 
     def _save_size(self, number: int) -> None:
@@ -246,6 +263,19 @@ class Maker:
         if error.status == FORBIDDEN:
             hint = f"whoever runs the cluster can allow it in the namespace {self._namespace!r}"
         return BackendError(what, seen=error.seen, hint=hint)
+
+
+def _put_into(found: Mapping[str, Any], made: Mapping[str, Any]) -> dict[str, Any]:
+    """An object that somebody made before, with what is asked for now: its pods are as declared, and no more.
+
+    Of what others wrote on it only labels and annotations stay. The version is that of the object as it was read.
+    """
+    notes = {
+        key: {**part(found, "metadata", key), **made["metadata"][key]}
+        for key in ("labels", "annotations")
+    }
+    metadata = {**found["metadata"], **notes}
+    return {**found, "metadata": metadata, "spec": {**part(found, "spec"), **made["spec"]}}
 
 
 def _files_of(template: Mapping[str, Any]) -> set[str]:
