@@ -155,19 +155,21 @@ class KubernetesBackend:
             else keepers.make_status(answer)
             for pod, answer in asked
         }
-        return Status(liveness=Liveness.RUNNING, hosts=tuple(lost[pod.label] for pod in pods))
+        hosts = tuple(lost[pod.label] for pod in pods)
+        return replace(status, hosts=hosts, reason=status.details.get(CLIENT, ""), details={})
 
     def _look(self, handle: Handle) -> tuple[Status, list[Pod]]:
         if is_blind(handle):
             return blind.look(), []
         try:
             pods = self._pods(handle)
-            if handle["client"] and (ended := read_client(self._api(handle), handle)):
-                return ended, []
+            client = read_client(self._api(handle), handle) if handle["client"] else ""
+            if isinstance(client, Status):
+                return client, []
         except UnreachableError as error:
             return Status(liveness=Liveness.UNKNOWN, reason=error.seen or error.what), []
         gone, pods = self._ask_operator(handle, pods)
-        return make_status(pods, gone), pods
+        return make_status(pods, gone, client), pods
 
     def _ask_operator(self, handle: Handle, pods: list[Pod]) -> tuple[set[str], list[Pod]]:
         """Meshes without pods from whose objects none can come, and the pods with what is told of their meshes.

@@ -12,10 +12,11 @@ from .reasons import PodView, is_hopeless
 _SIGNALS = frozenset(int(each) for each in signal.Signals)
 
 
-def make_status(pods: Sequence[Pod], gone: Collection[str] = ()) -> Status:
+def make_status(pods: Sequence[Pod], gone: Collection[str] = (), client: str = "") -> Status:
     """What the pods alone tell: it runs as soon as one of them does; hosts that can never run are told.
 
-    `gone` names the objects that are not there any more, or never were: no pod comes of them.
+    `gone` names the objects that are not there any more, or never were: no pod comes of them. `client` says what a
+    batch client waits for.
     """
     live = Liveness.RUNNING if any(pod.running for pod in pods) else Liveness.PENDING
     waiting = [pod for pod in pods if not pod.running or pod.ailing]
@@ -23,7 +24,9 @@ def make_status(pods: Sequence[Pod], gone: Collection[str] = ()) -> Status:
         names = ", ".join(sorted(gone))
         return Status(liveness=Liveness.ENDED, reason=f"its objects are gone: {names}")
     lost = tuple(_judge_lost(pod) for pod in waiting if _is_lost(pod, gone))
-    return Status(liveness=live, reason=describe_waiting(waiting, len(pods)), hosts=lost)
+    reason = "; ".join(filter(None, (client, describe_waiting(waiting, len(pods)))))
+    details = {"client": client} if client else {}
+    return Status(liveness=live, reason=reason, hosts=lost, details=details)
 
 
 def _is_lost(pod: Pod, gone: Collection[str]) -> bool:
