@@ -134,3 +134,24 @@ def test_a_client_makes_up_for_having_left() -> None:
     it.lost_client(10.0, owner=False)
     assert it.over(3609.9, 0) == ""
     assert it.over(3610.0, 0)
+
+
+def test_a_renewed_time_limit_counts_anew() -> None:
+    """From the moment on when somebody says so, however old the place is; it may be another one."""
+    it = Lease(keep=True, idle_timeout_s=1000.0, time_limit_s=100.0, age_s=70.0, born_s=5.0)
+    assert it.time_left_s(15.0) == 20.0
+    it.renew(15.0)
+    assert it.time_left_s(15.0) == 100.0
+    assert it.over(114.9, 1) == ""
+    assert "time limit" in it.over(115.0, 1)
+    it.renew(115.0, 7.0)
+    assert it.time_left_s(120.0) == 2.0
+    assert it.time_left_s(500.0) == 0.0
+
+
+def test_where_there_is_no_limit_there_is_nothing_to_renew() -> None:
+    """Nobody gets a limit by asking for more time."""
+    it = Lease(keep=True, idle_timeout_s=1000.0, born_s=0.0)
+    it.renew(10.0, 5.0)
+    assert it.time_left_s(10.0) is None
+    assert it.over(900.0, 1) == ""

@@ -12,16 +12,15 @@ import pytest
 from hypothesis import given, strategies as st
 
 from milkweed.backends.base import Request
-from milkweed.backends.slurm.backend import SlurmBackend
-from milkweed.backends.slurm.renewal import (
+from milkweed.backends.leads import (
     BEFORE_LIMIT,
     LONGEST_LEAD_S,
     SHORTEST_LEAD_S,
     check_renew,
-    followers,
-    is_due,
     lead_time_s,
 )
+from milkweed.backends.slurm.backend import SlurmBackend
+from milkweed.backends.slurm.renewal import followers, is_due
 from milkweed.errors import BackendError, SpecError, UnreachableError
 from milkweed.job import renewing
 from milkweed.job.renewing import Renewer

@@ -53,6 +53,18 @@ class Lease:
         if owner:
             self.owner_lost = True
 
+    def renew(self, now_s: float, time_limit_s: float | None = None) -> None:
+        """The time limit counts from now on; it may be another one."""
+        self.age_s = self.born_s - now_s
+        if time_limit_s is not None and self.time_limit_s is not None:
+            self.time_limit_s = time_limit_s
+
+    def time_left_s(self, now_s: float) -> float | None:
+        """What is left of the time limit; None where there is none."""
+        if self.time_limit_s is None:
+            return None
+        return max(0.0, self.time_limit_s - self.age_s - now_s + self.born_s)
+
     def over(self, now_s: float, clients: int) -> str:
         """Why the lease is over, or nothing."""
         if self.time_limit_s is not None and self.age_s + now_s - self.born_s >= self.time_limit_s:

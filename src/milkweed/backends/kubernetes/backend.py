@@ -17,6 +17,7 @@ from ...kube.api import Api
 from ...kube.resources import MESHES, SECRETS
 from ...option_tables import KUBERNETES_OPTIONS
 from ...options import OptionField
+from ...plan import Renewal
 from ...spec import JobSpec
 from ...status import HostState, HostStatus, Liveness, Status
 from ...worker.wire import STATE_ENV
@@ -44,6 +45,7 @@ from .making import Maker, load_place, save_place
 from .meeting import is_met, note_met
 from .places import AnyApi, Pod, ask_pod, make_door, make_host, pods_in, selectors_of
 from .pod_parts import part
+from .renewal import check_renewal, describe_time, give_time, judge_time
 from .settings import DEFAULT_NAMESPACE, make_plans
 from .start import JOB_LABEL, NAME_NOTE
 from .status import judge_pod, make_status
@@ -58,13 +60,14 @@ class KubernetesBackend:
 
     name: ClassVar[str] = "kubernetes"
     capabilities: ClassVar[Capabilities] = Capabilities(
-        queued=True, batch=True, resize=True, shares_files=False
+        queued=True, batch=True, resize=True, extends=True, shares_files=False
     )
     OPTIONS: ClassVar[Mapping[str, OptionField]] = KUBERNETES_OPTIONS
 
     def validate(self, spec: JobSpec) -> None:
         """Check names, settings, and that there is a cluster to ask; it is not asked."""
         make_plans(spec, spec.options.get("namespace", DEFAULT_NAMESPACE))
+        check_renewal(spec)
         if STATE_ENV not in os.environ:  # a client inside needs no cluster but its own hosts
             choose_api(spec)
 
@@ -100,6 +103,24 @@ class KubernetesBackend:
         """Have pods that are made anew know that their job was used: they end with it when nobody comes."""
         if not is_blind(handle):
             note_met(self._api(handle), handle)
+
+    # Renewing
+
+    def renewal(self, handle: Handle, renew: str | None) -> Renewal:
+        """Whether hosts are to be given more time; there is never another allocation."""
+        return judge_time(self.poll(handle), renew) if renew else Renewal.NONE
+
+    def renew(self, handle: Handle, spec: JobSpec) -> Handle:
+        """Have the time of all hosts begin anew; they go on as they are."""
+        give_time(self.controls(handle), spec.lifetime.time_limit_s)
+        return handle
+
+    def move(self, handle: Handle) -> Handle:
+        """It is the same allocation."""
+        return handle
+
+    def retire(self, handle: Handle) -> None:
+        """There is no other."""
 
     # Looking
 
@@ -156,7 +177,8 @@ class KubernetesBackend:
             for pod, answer in asked
         }
         hosts = tuple(lost[pod.label] for pod in pods)
-        return replace(status, hosts=hosts, reason=status.details.get(CLIENT, ""), details={})
+        times = describe_time([answer for _pod, answer in asked])
+        return replace(status, hosts=hosts, reason=status.details.get(CLIENT, ""), details=times)
 
     def _look(self, handle: Handle) -> tuple[Status, list[Pod]]:
         if is_blind(handle):

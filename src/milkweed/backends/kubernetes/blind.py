@@ -14,6 +14,7 @@ from .. import keepers
 from ..base import Handle
 from ..credentials import KEY_FOLDER
 from ..keepers import Answer, ask_all, ask_keeper, stop_keeper
+from .renewal import describe_time
 from .start import Place
 
 END_PATIENCE_S = 120.0
@@ -61,8 +62,10 @@ def look() -> Status:
 
 def poll(handle: Handle) -> Status:
     """What the hosts' keepers say."""
-    hosts = tuple(_judge(door, answer) for door, answer in _ask_all(handle))
-    return Status(liveness=Liveness.RUNNING, hosts=hosts)
+    asked = _ask_all(handle)
+    hosts = tuple(_judge(door, answer) for door, answer in asked)
+    times = describe_time([answer for _door, answer in asked])
+    return Status(liveness=Liveness.RUNNING, hosts=hosts, details=times)
 
 
 def explain_silence(host: str) -> HostStatus:

@@ -50,6 +50,7 @@ if invitation["left"]:
     os.unlink(left)
 if not invitation["again"]:
     open(began, "w").close()
+invitation["memory"] = began
 invitation["age_s"] = max(0.0, time.time() - os.stat(began).st_mtime)
 sys.path.insert(0, "{MOUNT}/worker.zip")
 from milkweed.worker.remote import main
