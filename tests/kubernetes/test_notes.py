@@ -107,7 +107,7 @@ def test_a_context_that_leads_elsewhere_is_not_the_job_s(
     assert "leads to another cluster than the one that the job is in" in out
     assert OTHER_NAME in out
     elsewhere = using(client, other)
-    assert "leads to another cluster" in milkweed(elsewhere, "status", code=1)
+    assert "unknown (the context 'lab' leads to another cluster" in milkweed(elsewhere, "status")
     milkweed(elsewhere, "kill", code=1)
     assert meshes.get("w")["metadata"]["resourceVersion"] == before["resourceVersion"]
     milkweed(using(client, limited), "kill")

@@ -36,7 +36,8 @@ def read_handle(apply_id: str, meshes: Sequence[Object], own: str = "") -> dict[
         return None
     namespace = _choose_namespace(apply_id, marked, own)
     marked = [mesh for mesh in marked if mesh["metadata"]["namespace"] == namespace]
-    said = next(filter(None, (_read_note(mesh, apply_id) for mesh in marked)), {})
+    notes = filter(None, (_read_note(mesh, apply_id) for mesh in marked))
+    said: dict[str, Any] = next(notes, dict[str, Any]())
     return {
         "apply_id": apply_id,
         "namespace": namespace,
