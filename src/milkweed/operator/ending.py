@@ -17,8 +17,8 @@ Hosts need not speak at about the same time: they may have started apart, or one
 spoken and is up again speaks once more after a minute without a client (`LEFT_GRACE_S` of the worker), and at once
 when its time limit is over. So when the last one speaks, no other one is up for longer than that.
 
-Otherwise hosts speak seconds apart, and up to a minute where some notice later than others that a client is gone. The times
-are those of the nodes, whose clocks are taken to be less than SPREAD_S apart.
+Otherwise hosts speak seconds apart, and up to a minute where some notice later than others that a client is gone.
+The times are those of the nodes, whose clocks are taken to be less than SPREAD_S apart.
 """
 
 from __future__ import annotations
