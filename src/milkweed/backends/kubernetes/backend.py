@@ -102,7 +102,8 @@ class KubernetesBackend:
     def meet(self, handle: Handle) -> None:
         """Have pods that are made anew know that their job was used: they end with it when nobody comes."""
         if not is_blind(handle):
-            note_met(self._api(handle), handle)
+            with contextlib.suppress(MilkweedError, OSError):  # pods then wait as the first ones did
+                note_met(self._api(handle), handle)
 
     # Renewing
 

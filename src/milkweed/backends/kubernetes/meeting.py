@@ -35,20 +35,18 @@ def is_met(api: AnyApi, handle: Handle) -> bool:
 
 
 def note_met(api: AnyApi, handle: Handle) -> None:
-    """Tell pods that come anew. Where that is not allowed they wait without end, as the first ones did."""
+    """Tell pods that come anew; done once for each machine from which clients come."""
     if _marker(handle).exists() or not any(mesh["kept"] for mesh in handle["meshes"].values()):
         return
-    with contextlib.suppress(MilkweedError):
-        parts = _read(api, handle)
-        change = {
-            key: base64.b64encode(json.dumps({**part, "queued": False}).encode()).decode()
-            for key, part in parts.items()
-            if part["queued"]
-        }
-        if change:
-            name = secret_name(handle["apply_id"])
-            api.patch(SECRETS, handle["namespace"], name, {"data": change})
-        _marker(handle).touch(mode=0o600)
+    change = {
+        key: base64.b64encode(json.dumps({**part, "queued": False}).encode()).decode()
+        for key, part in _read(api, handle).items()
+        if part["queued"]
+    }
+    if change:
+        name = secret_name(handle["apply_id"])
+        api.patch(SECRETS, handle["namespace"], name, {"data": change})
+    _marker(handle).touch(mode=0o600)
 
 
 def _marker(handle: Handle) -> Path:
