@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from kubernetes.lab import WORKER, Lab, wait
 from kubernetes.operators import Operating
 from kubernetes.test_job import milkweed
@@ -31,6 +33,7 @@ kubernetes:
 """)
 
 
+@pytest.mark.timeout(300)
 def test_a_client_whose_pod_is_taken_away(
     client: Client, lab: Lab, namespace: str, operating: Operating
 ) -> None:
@@ -54,6 +57,7 @@ def test_a_client_whose_pod_is_taken_away(
     assert lab.objects(namespace) == []
 
 
+@pytest.mark.timeout(300)
 def test_a_client_that_no_pod_is_made_for(
     client: Client, lab: Lab, namespace: str, operating: Operating
 ) -> None:

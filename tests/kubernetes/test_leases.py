@@ -35,18 +35,20 @@ def wait_over(lab: Lab, meshes: Meshes, timeout_s: float = 180) -> None:
     assert "LeaseOver" in meshes.events("w")
 
 
+@pytest.mark.timeout(LONG_S)
 def test_a_pod_that_comes_after_the_last_client_ends_with_the_others(
     client: Client, lab: Lab, namespace: str, operating: Operating
 ) -> None:
     """It has never seen a client, and does not wait for one without end: others have."""
     meshes = Meshes(lab, namespace)
-    assert "pods ['w-0', 'w-1']" in client.run(declare(namespace, idle_timeout_s=15.0))
+    assert "pods ['w-0', 'w-1']" in client.run(declare(namespace, idle_timeout_s=30.0))
     before = meshes.uids()["w-1"]
     lab.kubectl("-n", namespace, "delete", "pod", "w-1", "--grace-period=0", "--force")
     wait(lambda: meshes.uids().get("w-1", before) != before, 60, "no other pod has come")
-    wait_over(lab, meshes, 110)
+    wait_over(lab, meshes)
 
 
+@pytest.mark.timeout(LONG_S)
 def test_hosts_wait_for_their_first_client(
     client: Client, lab: Lab, namespace: str, operating: Operating
 ) -> None:
@@ -81,7 +83,7 @@ def test_a_time_limit_ends_hosts_that_did_not_start_together(
         meshes.wait_for(lambda: "w-0" in meshes.pods(), "no pod has come")
         time.sleep(150)  # more than hosts may be apart that started together
         lab.kubectl("-n", namespace, "delete", "quota", "few")
-        wait_over(lab, meshes, 200)
+        wait_over(lab, meshes, 220)
     finally:
         program.kill()
         program.communicate()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
 from kubernetes.lab import WORKER, Lab, wait
 from kubernetes.operators import Meshes, Operating
 from kubernetes.test_job import IMPORTS, USE, milkweed
@@ -38,6 +40,7 @@ def test_a_secret_that_is_missing_ends_the_wait(
     assert lab.objects(namespace) == []
 
 
+@pytest.mark.timeout(300)
 def test_a_quota_is_told_and_waited_for(
     client: Client, lab: Lab, namespace: str, operating: Operating
 ) -> None:
@@ -53,6 +56,8 @@ def test_a_quota_is_told_and_waited_for(
     wait(tells, 90, "the quota is not told", lambda: shown[0])
     assert "w/0: FailedCreate: " in shown[0]
     lab.kubectl("-n", namespace, "delete", "quota", "few")
+    # The cluster tries again by and by, in longer and longer steps; a change makes it look at once.
+    lab.kubectl("-n", namespace, "annotate", "statefulset", "w", "look=again")
     out = client.run(declare(namespace) + "state = job.state()\n" + USE + "job.kill()")
     assert "pods ['w-0']" in out
     assert lab.objects(namespace) == []

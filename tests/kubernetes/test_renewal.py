@@ -25,6 +25,7 @@ def left_s(client: Client) -> int:
     return int(found)
 
 
+@pytest.mark.timeout(300)
 def test_the_next_plan_gives_hosts_more_time(
     client: Client, lab: Lab, namespace: str, operating: Operating, folder: Path
 ) -> None:

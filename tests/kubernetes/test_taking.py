@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
 from kubernetes.lab import BUSYBOX, Lab
 from kubernetes.operators import Meshes, Operating
 from kubernetes.test_job import IMPORTS, simple
@@ -28,6 +30,7 @@ def make_theirs(meshes: Meshes) -> dict[str, Any]:
     return mesh
 
 
+@pytest.mark.timeout(300)
 def test_nothing_of_an_earlier_template_stays(
     client: Client, lab: Lab, namespace: str, operating: Operating
 ) -> None:
@@ -53,6 +56,7 @@ def test_nothing_of_an_earlier_template_stays(
     assert lab.objects(namespace) == before
 
 
+@pytest.mark.timeout(300)
 def test_pods_of_another_job_are_not_attached_to(
     client: Client, lab: Lab, namespace: str, operating: Operating
 ) -> None:

@@ -101,9 +101,11 @@ class KubernetesBackend:
 
     def meet(self, handle: Handle) -> None:
         """Have pods that are made anew know that their job was used: they end with it when nobody comes."""
-        if not is_blind(handle):
-            with contextlib.suppress(MilkweedError, OSError):  # pods then wait as the first ones did
-                note_met(self._api(handle), handle)
+        if is_blind(handle):
+            return
+        # Where it cannot be noted, pods that come anew wait as the first ones did.
+        with contextlib.suppress(MilkweedError, OSError):
+            note_met(self._api(handle), handle)
 
     # Renewing
 
