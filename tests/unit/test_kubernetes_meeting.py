@@ -58,24 +58,24 @@ def test_pods_that_come_after_a_client_do_not_wait_for_one_without_end(space: Sp
     handle = submit(make_spec({"a": 1, "b": 2}))
     before = read_secret(space, secret_name(APPLY_ID))
     assert queued(space) == [True, True]
-    KubernetesBackend().meet(handle)
+    KubernetesBackend().joined(handle, ["w/0"])
     assert queued(space) == [False, False]
     after = read_secret(space, secret_name(APPLY_ID))
     changed = {key for key in before if before[key] != after[key]}
     assert changed == {"part-0", "part-1"}
     space.asked.clear()
-    KubernetesBackend().meet(handle)
+    KubernetesBackend().joined(handle, ["w/0"])
     assert space.asked == []
 
 
 def test_a_client_of_another_machine_finds_it_told(space: Space, home: Path) -> None:
     """It is read once, and not written."""
     handle = submit()
-    KubernetesBackend().meet(handle)
+    KubernetesBackend().joined(handle, ["w/0"])
     shutil.rmtree(home)
     (home / "jobs" / APPLY_ID).mkdir(parents=True, mode=0o700)
     writes = len(space.writes)
-    KubernetesBackend().meet(handle)
+    KubernetesBackend().joined(handle, ["w/0"])
     assert len(space.writes) == writes
 
 
@@ -83,10 +83,10 @@ def test_who_may_not_tell_it_is_connected_all_the_same(space: Space) -> None:
     """Pods then wait as the first ones did; the next client tries again."""
     handle = submit()
     space.forbidden.add(("patch", SECRETS.plural))
-    KubernetesBackend().meet(handle)
+    KubernetesBackend().joined(handle, ["w/0"])
     assert queued(space) == [True]
     space.forbidden.clear()
-    KubernetesBackend().meet(handle)
+    KubernetesBackend().joined(handle, ["w/0"])
     assert queued(space) == [False]
 
 
@@ -94,7 +94,7 @@ def test_pods_of_others_are_told_nothing(space: Space) -> None:
     """They have no keepers."""
     handle = submit(FOUND)
     space.asked.clear()
-    KubernetesBackend().meet(handle)
+    KubernetesBackend().joined(handle, ["w/0"])
     assert space.asked == []
 
 
@@ -106,7 +106,7 @@ def test_a_change_of_size_does_not_make_it_forgotten(
     """Hosts that come with it are as the others: only those of a job that nobody has used yet wait without end."""
     handle = submit()
     if met:
-        KubernetesBackend().meet(handle)
+        KubernetesBackend().joined(handle, ["w/0"])
     if not files:
         shutil.rmtree(home)
     KubernetesBackend().resize(handle, make_spec({"w": 3}))

@@ -164,20 +164,20 @@ class Glances(Protocol):
 
 
 @runtime_checkable
-class Meets(Protocol):
-    """A backend that makes hosts anew by itself: the first wait for a client without end, later ones need not."""
-
-    def meet(self, handle: Handle) -> None:
-        """A client is connected to all hosts. What keeps this from being noted is no trouble of the client's."""
-        ...
-
-
-@runtime_checkable
 class Admits(Protocol):
     """A backend whose hosts may not see the job's files, and must be let in by its owner."""
 
     def admit(self, handle: Handle, hosts: Sequence[str]) -> None:
         """Let in those of the named hosts that wait for it; called again and again while some do not answer."""
+        ...
+
+
+@runtime_checkable
+class Remembers(Protocol):
+    """A backend that tells a host which is gone from one that has not come yet by what its clients saw."""
+
+    def joined(self, handle: Handle, hosts: Sequence[str]) -> None:
+        """The keepers of these hosts have answered a client just now."""
         ...
 
 

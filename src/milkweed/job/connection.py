@@ -14,16 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..backends.base import (
-    Admits,
-    Adopts,
-    Backend,
-    Connects,
-    Controls,
-    Glances,
-    Handle,
-    Meets,
-)
+from ..backends.base import Admits, Adopts, Backend, Connects, Controls, Glances, Handle, Remembers
 from ..bell import bell, route_to
 from ..control import BY_HOST, Door, parse_door
 from ..errors import AllocationEndedError, DeadlineError, HostFailedError, UnreachableError
@@ -90,12 +81,16 @@ class Connection:
         while True:
             self._wait_running(deadline_s)
             if self._join_keepers(deadline_s):
+                self._remember()
                 doors = [session.address for session in self._presence.sessions]
                 prepare_hosts(self._spec, doors, deadline_s=deadline_s, clock=self._clock)
                 _open.add(self)
-                if isinstance(self._backend, Meets):
-                    self._backend.meet(self._handle)
                 return
+
+    def _remember(self) -> None:
+        if isinstance(self._backend, Remembers):
+            labels = [label for session in self._presence.sessions for label in session.labels]
+            self._backend.joined(self._handle, labels)
 
     def open(self, deadline_s: float | None) -> Mapping[str, Any]:
         """Wait for the hosts and connect the engine to them."""

@@ -99,9 +99,9 @@ class KubernetesBackend:
         maker.resize(ensure_authority(handle["apply_id"], api, handle), worker=pack_worker())
         return resized
 
-    def meet(self, handle: Handle) -> None:
+    def joined(self, handle: Handle, hosts: Sequence[str]) -> None:
         """Have pods that are made anew know that their job was used: they end with it when nobody comes."""
-        if is_blind(handle):
+        if is_blind(handle) or not hosts:
             return
         # Where it cannot be noted, pods that come anew wait as the first ones did.
         with contextlib.suppress(MilkweedError, OSError):
