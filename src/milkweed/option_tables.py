@@ -156,6 +156,11 @@ KUBERNETES_OPTIONS: OptionTable = MappingProxyType(
         "sync_dirs": OptionField(
             "texts", "Folders of this machine that hosts get, and import from.", client=True
         ),
+        "renew": OptionField(
+            "text",
+            "Give hosts more time before their time limit: `before time limit`, or how long before it.",
+            client=True,
+        ),
         "reach": OptionField(
             "text",
             "How pods are reached: by their names, or through the API server.",

@@ -80,6 +80,8 @@ class FakeKeeper:
         self.orders: list[dict[str, Any]] = []
         self.port = 0
         self.path = ""
+        self.times: dict[str, float] = {}
+        """What it tells of its time limit."""
         self.answers: dict[str, dict[str, Any]] = {}
         """What else it answers to, by the name of the order."""
         self._changed = threading.Condition()
@@ -134,7 +136,7 @@ class FakeKeeper:
         if order["op"] in {"hello", "status"}:
             answer = {"ev": "status", "hosts": self.hosts, "stopping": self.stopping}
             answer |= {"node": self.node, "job": self.job, "clients": 1, "keep": True, "pid": 1}
-            answer["keeper"] = self.keeper
+            answer |= {"keeper": self.keeper, **self.times}
         elif order["op"] == "sync":
             answer = {"ev": "synced"}
         elif order["op"] == "stop":

@@ -121,6 +121,12 @@ class Space(Cluster, Api):
             self._check("patch", resource, namespace)
             return super().patch(resource, namespace, name, body, sub=sub)
 
+    def replace(self, resource: Resource, namespace: str, name: str, body: Any) -> Any:
+        """Put an object in the place of the one that was read."""
+        with self.changed:
+            self._check("update", resource, namespace)
+            return super().replace(resource, namespace, name, body)
+
     def delete(
         self, resource: Resource, namespace: str, name: str, uid: str = "", **options: str
     ) -> bool:

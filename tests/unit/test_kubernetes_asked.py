@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import base64
+import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from milkweed import registry
 from milkweed.backends.kubernetes import asked
 from milkweed.backends.kubernetes.asked import AskedApi, list_asked, read_provision
+from milkweed.backends.kubernetes.finding import read_meshes
+from milkweed.backends.kubernetes.meeting import is_met, note_met
 from milkweed.backends.kubernetes.places import pods_in
+from milkweed.backends.kubernetes.told import Told
 from milkweed.errors import SpecError
 from milkweed.kube.answers import ApiError
 from milkweed.kube.asking import Endpoint
@@ -71,6 +78,12 @@ class FakeEndpoint:
     def delete_mesh(self, _endpoint: Endpoint, _namespace: str, name: str) -> bool:
         """Whether there was one."""
         return self.meshes.pop(name, None) is not None
+
+    def update_secret(
+        self, _endpoint: Endpoint, _namespace: str, name: str, data: Mapping[str, str]
+    ) -> None:
+        """Have a Secret hold something else."""
+        self.secrets[name] = data
 
     def delete_secret(self, _endpoint: Endpoint, _namespace: str, name: str) -> bool:
         """Whether there was one."""
@@ -144,6 +157,32 @@ def test_another_size(api: AskedApi, endpoint: FakeEndpoint) -> None:
     api.patch(MESHES, "lab", "w", body)
     assert endpoint.asked[-1] == ("resize", "w=3")
     assert api.patch(SECRETS, "lab", "s", {"metadata": {}}) == {"metadata": {}}
+
+
+def test_a_first_client_is_noted(api: AskedApi, endpoint: FakeEndpoint, home: Path) -> None:
+    """In the Secret of the hosts, of which all else stays; pods that come anew read it there."""
+    part = base64.b64encode(json.dumps({"queued": True, "port": 1}).encode()).decode()
+    secret = {"metadata": {"name": "milkweed-0a1b2c3d-hosts"}, "data": {"a": "b", "part-0": part}}
+    api.apply(SECRETS, "lab", secret)
+    api.create(MESHES, "lab", {"metadata": {"name": "w", "namespace": "lab"}, "spec": {}})
+    registry.folder_of(APPLY_ID).mkdir(parents=True)
+    assert not is_met(api, HANDLE)
+    note_met(api, HANDLE)
+    data = endpoint.secrets["milkweed-0a1b2c3d-hosts"]
+    assert json.loads(base64.b64decode(data["part-0"])) == {"queued": False, "port": 1}
+    assert data["a"] == "b"
+    assert is_met(api, HANDLE)
+
+
+def test_what_is_told_of_a_mesh_is_what_the_endpoint_shows(
+    api: AskedApi, endpoint: FakeEndpoint
+) -> None:
+    """It shows the condition that the operator wrote."""
+    make(api)
+    assert read_meshes(api, HANDLE) == {"w": Told()}
+    condition = {"type": "Ready", "status": "False", "reason": "Conflict", "message": "taken"}
+    endpoint.meshes["w"]["status"] = {"conditions": [condition]}
+    assert read_meshes(api, HANDLE) == {"w": Told("Conflict", "taken")}
 
 
 def test_clients_are_not_made(api: AskedApi) -> None:

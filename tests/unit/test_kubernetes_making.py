@@ -86,7 +86,7 @@ def test_the_handle_finds_it_again(space: Space, home: Path) -> None:
     assert handle["reach"] == "forward"
     [mesh] = space.of_kind(MESHES.plural)
     noted = json.loads(mesh["metadata"]["annotations"][HANDLE_NOTE])
-    ways = ("context", "kubeconfig", "provision")
+    ways = ("context", "kubeconfig", "provision", "cluster")
     assert noted == {key: value for key, value in handle.items() if key not in ways}
 
 
@@ -176,6 +176,66 @@ def test_an_object_of_nobody_is_used(space: Space) -> None:
     [mesh] = space.of_kind(MESHES.plural)
     assert mesh["metadata"]["uid"] == found["metadata"]["uid"]
     assert mesh["metadata"]["labels"][JOB_LABEL] == APPLY_ID
+
+
+THEIRS: dict[str, Any] = {
+    "metadata": {
+        "name": "w", "namespace": "lab", "labels": {"team": "a"}, "annotations": {"note": "n"},
+    },
+    "spec": {
+        "replicas": 7,
+        "podTemplate": {
+            "metadata": {"labels": {"old": "yes"}},
+            "spec": {
+                "nodeSelector": {"disk": "ssd"},
+                "hostNetwork": True,
+                "serviceAccountName": "theirs",
+                "initContainers": [{"name": "init", "image": "old"}],
+                "containers": [{"name": "worker", "image": "old", "args": ["x"]}],
+            },
+        },
+    },
+}  # fmt: skip
+
+
+def test_nothing_of_an_earlier_template_stays(space: Space) -> None:
+    """Pods are what is declared, as those of a new object are; what others wrote beside it stays."""
+    submit(named())
+    [fresh] = space.of_kind(MESHES.plural)
+    space.remove(MESHES.plural, "lab", "w")
+    space.put(MESHES.plural, THEIRS)
+    submit(named())
+    [mesh] = space.of_kind(MESHES.plural)
+    assert mesh["spec"] == fresh["spec"]
+    assert mesh["metadata"]["labels"]["team"] == "a"
+    assert mesh["metadata"]["annotations"]["note"] == "n"
+    KubernetesBackend().cancel(KubernetesBackend().find(APPLY_ID) or {})
+    assert space.objects == {}
+
+
+@pytest.mark.parametrize("times", [1, 4, 5])
+def test_an_object_that_changes_meanwhile_is_read_again(
+    space: Space, monkeypatch: pytest.MonkeyPatch, times: int
+) -> None:
+    """Nobody's change is lost; and nobody is waited for without end."""
+    space.put(MESHES.plural, THEIRS)
+    others = iter(range(times))
+
+    def replace(*words: Any) -> Any:
+        for at in others:
+            space.patch(MESHES, "lab", "w", {"metadata": {"annotations": {f"other-{at}": "x"}}})
+            break
+        return Space.replace(space, *words)
+
+    monkeypatch.setattr(space, "replace", replace)
+    if times == 5:
+        with pytest.raises(UnreachableError, match="changed by others all the time"):
+            submit(named())
+        return
+    submit(named())
+    [mesh] = space.of_kind(MESHES.plural)
+    assert mesh["metadata"]["labels"][JOB_LABEL] == APPLY_ID
+    assert {f"other-{at}" for at in range(times)} <= mesh["metadata"]["annotations"].keys()
 
 
 # What goes wrong

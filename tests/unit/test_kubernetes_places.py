@@ -331,7 +331,7 @@ def test_a_door_on_another_machine(space: Space, home: Path) -> None:
     found = KubernetesBackend().find(APPLY_ID)
     door = door_of(space, found)
     assert Path(door.credentials, "tls.key").is_file()
-    assert door.via == f"||lab|{mesh_name()}-0"
+    assert door.via == f"here||lab|{mesh_name()}-0"
 
 
 # The picture of the pods

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from milkweed.worker.lease import OWNER_GRACE_S, Lease
+from milkweed.worker.lease import LEFT_GRACE_S, OWNER_GRACE_S, Lease
 
 
 def lease(*, keep: bool, idle_timeout_s: float = 100.0, batch: bool = False) -> Lease:
@@ -95,3 +95,63 @@ def test_the_clock_is_looked_at_often_enough(idle_timeout_s: float, expected: fl
     """Short time-outs are kept precisely, and long ones cost nothing."""
     assert lease(keep=True, idle_timeout_s=idle_timeout_s).next_check_s == expected
     assert lease(keep=False, idle_timeout_s=idle_timeout_s).next_check_s == 1.0
+
+
+# Places where hosts are started anew
+
+
+def test_a_place_has_one_time_limit() -> None:
+    """Whoever is started anew there has what is left of it: nothing, if it left for that."""
+    limited = Lease(keep=True, idle_timeout_s=1000.0, time_limit_s=100.0, age_s=70.0, born_s=5.0)
+    limited.saw_client(owner=False)
+    assert limited.over(34.9, 1) == ""
+    assert "time limit of 100 s" in limited.over(35.0, 1)
+    over = Lease(keep=True, idle_timeout_s=1000.0, time_limit_s=100.0, age_s=100.1, born_s=0.0)
+    assert "time limit" in over.over(0.0, 0)
+
+
+def test_the_age_of_a_place_is_no_idle_time() -> None:
+    """Idle time counts from the start of the host that idles."""
+    it = Lease(keep=True, idle_timeout_s=100.0, age_s=5000.0, born_s=0.0)
+    assert it.over(99.9, 0) == ""
+    assert it.over(100.0, 0)
+
+
+def test_who_has_left_and_came_back_does_not_wait_that_long_again() -> None:
+    """Else hosts that idle since different moments never agree that it is over."""
+    it = Lease(keep=True, idle_timeout_s=3600.0, left=True, born_s=0.0)
+    assert it.over(LEFT_GRACE_S - 0.1, 0) == ""
+    assert "nobody came within 60 s" in it.over(LEFT_GRACE_S, 0)
+    assert it.over(LEFT_GRACE_S, 1) == ""
+    quick = Lease(keep=True, idle_timeout_s=4.0, left=True, born_s=0.0)
+    assert "nobody was connected for 4 s" in quick.over(4.0, 0)
+
+
+def test_a_client_makes_up_for_having_left() -> None:
+    """From then on it is as with any other host."""
+    it = Lease(keep=True, idle_timeout_s=3600.0, left=True, born_s=0.0)
+    it.saw_client(owner=False)
+    it.lost_client(10.0, owner=False)
+    assert it.over(3609.9, 0) == ""
+    assert it.over(3610.0, 0)
+
+
+def test_a_renewed_time_limit_counts_anew() -> None:
+    """From the moment on when somebody says so, however old the place is; it may be another one."""
+    it = Lease(keep=True, idle_timeout_s=1000.0, time_limit_s=100.0, age_s=70.0, born_s=5.0)
+    assert it.time_left_s(15.0) == 20.0
+    it.renew(15.0)
+    assert it.time_left_s(15.0) == 100.0
+    assert it.over(114.9, 1) == ""
+    assert "time limit" in it.over(115.0, 1)
+    it.renew(115.0, 7.0)
+    assert it.time_left_s(120.0) == 2.0
+    assert it.time_left_s(500.0) == 0.0
+
+
+def test_where_there_is_no_limit_there_is_nothing_to_renew() -> None:
+    """Nobody gets a limit by asking for more time."""
+    it = Lease(keep=True, idle_timeout_s=1000.0, born_s=0.0)
+    it.renew(10.0, 5.0)
+    assert it.time_left_s(10.0) is None
+    assert it.over(900.0, 1) == ""

@@ -300,7 +300,7 @@ def test_builtin_tables() -> None:
         ],
         "kubernetes": [
             *("context", "image", "images", "kubeconfig", "meshes", "namespace", "on_interrupt"),
-            *("port", "provision", "reach", "start_timeout", "stream_logs", "sync_dirs"),
+            *("port", "provision", "reach", "renew", "start_timeout", "stream_logs", "sync_dirs"),
         ],
         "local": ["stream_logs"],
         "process": ["log_dir", "python_exe", "start_timeout", "stream_logs", "transport"],

@@ -14,16 +14,15 @@ from hypothesis import given, strategies as st
 
 from milkweed import registry
 from milkweed.backends.base import Request
-from milkweed.backends.slurm.backend import SlurmBackend
-from milkweed.backends.slurm.renewal import (
+from milkweed.backends.leads import (
     BEFORE_LIMIT,
     LONGEST_LEAD_S,
     SHORTEST_LEAD_S,
     check_renew,
-    followers,
-    is_due,
     lead_time_s,
 )
+from milkweed.backends.slurm.backend import SlurmBackend
+from milkweed.backends.slurm.renewal import followers, is_due
 from milkweed.errors import BackendError, SpecError, UnreachableError
 from milkweed.job import lifecycle, renewing
 from milkweed.job.renewing import Renewer

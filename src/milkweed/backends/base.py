@@ -30,6 +30,8 @@ class Capabilities:
     """It can run the client inside the allocation."""
     machine_bound: bool = False
     """Its allocations are processes of this machine, so a record made elsewhere is foreign."""
+    extends: bool = False
+    """Renewing gives its allocations more time, and asks for no other."""
     shares_files: bool = True
     """Its hosts may have this machine's folders; else they have what was sent to them."""
 

@@ -26,6 +26,7 @@ from .base import LogLine
 AT_ONCE = 32
 """How many keepers are asked at the same time."""
 STOP_S = 10.0
+_TIMES = ("time_left_s", "time_limit_s")
 
 Answer: TypeAlias = Mapping[str, Any]
 """A host as its keeper describes it."""
@@ -57,7 +58,8 @@ def ask_keeper(make_door: MakeDoor) -> Answer | str:
     except MilkweedError as error:
         return error.what
     found = [item for item in answer["hosts"] if item["host"] == door.host]
-    return found[0] if found else "its keeper does not know it"
+    times = {key: answer[key] for key in _TIMES if answer.get(key) is not None}
+    return {**found[0], **times} if found else "its keeper does not know it"
 
 
 def ask_all(places: Sequence[Place], ask: Callable[[Place], Said]) -> list[tuple[Place, Said]]:

@@ -24,6 +24,8 @@ class Held:
     connection: Connection | None = None
     state: JobState | None = None
     renewer: Renewer | None = None
+    extends: bool = False
+    """Whether a renewal gives the same hosts more time."""
     asked_here: bool = False
     """This client has asked for it and was not answered: when it is there after all, it is new."""
 
@@ -49,6 +51,7 @@ class Held:
 
     def connect(self, backend: Backend, client: Mapping[str, Any], *, owner: bool) -> Connection:
         """The connection there is, or a new one; `client` are this client's own settings."""
+        self.extends = backend.capabilities.extends
         if self.connection is None or not self.connection.usable:
             self.let_go()
             self.connection = Connection(
@@ -73,9 +76,10 @@ class Held:
         return self.state
 
     def renew(self, plan: Callable[[], Plan], carry_out: Callable[[Plan], object]) -> None:
-        """Have a follow-up asked for in time, as long as this client is connected."""
+        """Have a follow-up asked for in time, or more time, as long as this client is connected."""
         if self.renewer is None:
-            self.renewer = Renewer(self.record.spec.name, plan, carry_out)
+            name = self.record.spec.name
+            self.renewer = Renewer(name, plan, carry_out, extends=self.extends)
 
     def let_go(self) -> None:
         """Leave the hosts."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from ..backends.kubernetes.names import (
@@ -22,12 +24,13 @@ from ..backends.kubernetes.pod_template import (
 from ..backends.kubernetes.ranks import RANK_LABEL
 from ..backends.kubernetes.settings import DEFAULT_NAMESPACE, make_plans
 from ..compute import Compute
-from ..errors import SpecError
+from ..errors import MilkweedError, SpecError
 from ..image import Image
 from ..kube.meshes import DEFAULT_PORT
 from ..option_tables import KUBERNETES_OPTIONS
 from ..options import check_options
 from ..spec import JobSpec, Lifetime, MeshSpec
+from ..units import parse_duration
 from .base import JobTrait
 from .preparing import choose_sync_dirs
 
@@ -68,6 +71,8 @@ class KubernetesJob(JobTrait):
         kubeconfig: str | None = None,
         provision: str | Mapping[str, str] | None = None,
         reach: str = "auto",
+        time_limit: str | float | None = None,
+        renew: str | None = None,
         stream_logs: bool = True,
         on_interrupt: str = "ask",
         on_change: str | None = None,
@@ -89,6 +94,8 @@ class KubernetesJob(JobTrait):
             provision: for a program in a pod without rights, the address of the operator's endpoint, or a
                 mapping with `url`, `ca` and `token_file`.
             reach: how pods are reached: direct, forward (through the API server), or auto.
+            time_limit: how long each host may live: seconds as a number, or `90m`, `12h`.
+            renew: give hosts more time while a program is connected: `before time limit`, or `30m` before it.
             stream_logs: print what actors print.
             on_interrupt: what Ctrl-C does with a job whose pods wait: ask, keep or cancel.
             on_change: what to do with an allocation that differs: ask, replace or new.
@@ -104,25 +111,38 @@ class KubernetesJob(JobTrait):
             "namespace": choose_namespace(namespace, compute),
             "start_timeout": compute.launch_timeout if compute and timeout is None else timeout,
             "context": context,
-            "kubeconfig": kubeconfig,
+            "kubeconfig": kubeconfig and _absolute(kubeconfig),
             "provision": provision,
             "reach": reach,
+            "renew": renew,
             "stream_logs": stream_logs,
             "on_interrupt": on_interrupt,
             "images": make_images(compute),
             "sync_dirs": choose_sync_dirs(sync_dirs) if compute or sync_dirs else None,
         }
         options, client = check_options(KUBERNETES_OPTIONS, said, where="kubernetes")
+        lifetime = Lifetime(time_limit_s=_read_limit(time_limit))
         self._settings = {"name": name or "kubernetes", "options": options, "client": client}
+        self._settings |= {"lifetime": lifetime} if lifetime != Lifetime() else {}
         self.on_change = on_change
         if compute is not None:
             self._add_compute(compute, monarch_port)
         self._selector = None if selector is None else read_selector(selector)
         self._port = monarch_port
 
+    def can_run(self, spec: JobTrait) -> bool:
+        """Whether this job is what another one declares, and all of its pods are there and ready."""
+        if self._held is None or self.spec.fingerprint() != spec.spec.fingerprint():
+            return False
+        try:
+            return self.status().ready
+        except MilkweedError:
+            return False
+
     def _add_compute(self, compute: Compute, port: int) -> None:
         if compute.inactivity_ttl is not None:
-            self._settings["lifetime"] = Lifetime(idle_timeout_s=compute.inactivity_ttl)
+            known = self._settings.get("lifetime", Lifetime())
+            self._settings["lifetime"] = replace(known, idle_timeout_s=compute.inactivity_ttl)
         mesh = MeshSpec(name=WORKERS, hosts=compute.replicas)
         said = {"pod_template": make_from_compute(compute), "port": port}
         # Kueue looks at what makes pods, too, which has the labels of the mesh.
@@ -241,3 +261,12 @@ def count_pods(options: Mapping[str, Any], selector: str) -> int:
     from ..backends.kubernetes.attaching import count_found
 
     return count_found(options, selector)
+
+
+def _read_limit(said: str | float | None) -> float | None:
+    return None if said is None else parse_duration(said, field="time_limit")
+
+
+def _absolute(path: str) -> str:
+    """The same file for a program that is started in another folder; `~` is another one's home elsewhere."""
+    return path if path.startswith("~") else os.path.abspath(path)

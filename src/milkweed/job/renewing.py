@@ -21,10 +21,18 @@ class Renewer:
         name: str,
         plan: Callable[[], Plan],
         carry_out: Callable[[Plan], object],
+        *,
+        extends: bool = False,
     ) -> None:
+        """`extends` says that the same hosts go on, and nothing else is asked for."""
         self._name = name
         self._plan = plan
         self._carry_out = carry_out
+        self._done = (
+            f"the hosts of job {name!r} were given more time"
+            if extends
+            else f"a follow-up of job {name!r} was asked for"
+        )
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="milkweed-renewer", daemon=True)
         self._thread.start()
@@ -45,7 +53,7 @@ class Renewer:
         plan = self._plan()
         if plan.action is Action.RENEW:
             self._carry_out(plan)
-            say(f"a follow-up of job {self._name!r} was asked for: {'; '.join(plan.reasons)}")
+            say(f"{self._done}: {'; '.join(plan.reasons)}")
 
     def stop(self) -> None:
         """The program is done with the job."""

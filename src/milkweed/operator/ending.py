@@ -13,8 +13,12 @@ A mesh of a job is over when all of this is so:
 3. No host was up again for longer than SPREAD_S when the last one spoke. Such a host may be in use, and the last
    one may only have been cut off from a client that the others still have.
 
-Hosts speak seconds apart, and up to a minute where some notice later than others that a client is gone. The times
-are those of the nodes, whose clocks are taken to be less than SPREAD_S apart.
+Hosts need not speak at about the same time: they may have started apart, or one may have been made anew. Who has
+spoken and is up again speaks once more after a minute without a client (`LEFT_GRACE_S` of the worker), and at once
+when its time limit is over. So when the last one speaks, no other one is up for longer than that.
+
+Otherwise hosts speak seconds apart, and up to a minute where some notice later than others that a client is gone.
+The times are those of the nodes, whose clocks are taken to be less than SPREAD_S apart.
 """
 
 from __future__ import annotations

@@ -64,6 +64,8 @@ class Keeper:
             idle_timeout_s=start["idle_timeout_s"],
             time_limit_s=start["time_limit_s"],
             queued=start.get("queued", False),
+            age_s=start.get("age_s", 0.0),
+            left=start.get("left", False),
         )
         self.fleet = Fleet(run, start, self.clients.broadcast)
         self.steps = steps.Steps(run, self.fleet, lambda: self.held)
@@ -197,6 +199,7 @@ class Keeper:
             "hello": self._hello,
             "status": self._status,
             "keep": self._keep,
+            "renew": self._renew,
             "exec": self._exec,
             "sync": self._sync,
             "log": self._log,
@@ -228,6 +231,8 @@ class Keeper:
                 "hosts": self.fleet.snapshot(),
                 "clients": self.clients.count,
                 "keep": self.lease.keep,
+                "time_left_s": self.lease.time_left_s(time.monotonic()),
+                "time_limit_s": self.lease.time_limit_s,
                 "held": self.held,
                 "stopping": self._end.is_set(),
                 "pid": os.getpid(),
@@ -252,6 +257,15 @@ class Keeper:
         self.lease.keep = True
         self.lease.idle_timeout_s = float(message["idle_timeout_s"])
         client.send({"ev": "kept"})
+
+    def _renew(self, client: Client, message: Mapping[str, Any]) -> None:
+        """The time limit counts anew, also for who is started anew in this place."""
+        limit_s = message.get("time_limit_s")
+        self.lease.renew(time.monotonic(), None if limit_s is None else float(limit_s))
+        if memory := self.start.get("memory"):
+            with contextlib.suppress(OSError):
+                os.utime(memory)
+        client.send({"ev": "renewed"})
 
     def _exec(self, client: Client, message: Mapping[str, Any]) -> None:
         self.fleet.start_command(message, client)

@@ -9,6 +9,12 @@ OWNER_GRACE_S = 30.0
 """How long hosts wait for the client that started them to connect for the first time."""
 QUEUED_OWNER_GRACE_S = 300.0
 """The same, for hosts that came at a moment nobody knew beforehand."""
+LEFT_GRACE_S = 60.0
+"""How long hosts wait for a client whose lease was over, and whom a scheduler has started anew all the same.
+
+Less than what a mesh may take to end (`SPREAD_S` of the operator): so hosts that do not idle since the same moment
+have left, all of them, when the last one does.
+"""
 
 
 @dataclass(eq=False, repr=False)
@@ -21,6 +27,10 @@ class Lease:
     batch: bool = False
     queued: bool = False
     """They took a queue to get: they wait for their first client, however long it takes to come."""
+    age_s: float = 0.0
+    """How old their place is already: what was started anew there has the time limit of the first."""
+    left: bool = False
+    """They left because their lease was over, and were started anew: they need not wait that long again."""
     born_s: float = field(default_factory=time.monotonic)
     owner_seen: bool = False
     owner_lost: bool = False
@@ -32,6 +42,7 @@ class Lease:
     def saw_client(self, *, owner: bool) -> None:
         """A client has connected."""
         self.idle_since_s = None
+        self.left = False
         if owner:
             self.owner_seen = True
             self.owner_lost = False
@@ -42,9 +53,21 @@ class Lease:
         if owner:
             self.owner_lost = True
 
+    def renew(self, now_s: float, time_limit_s: float | None = None) -> None:
+        """The time limit counts from now on; it may be another one."""
+        self.age_s = self.born_s - now_s
+        if time_limit_s is not None and self.time_limit_s is not None:
+            self.time_limit_s = time_limit_s
+
+    def time_left_s(self, now_s: float) -> float | None:
+        """What is left of the time limit; None where there is none."""
+        if self.time_limit_s is None:
+            return None
+        return max(0.0, self.time_limit_s - self.age_s - now_s + self.born_s)
+
     def over(self, now_s: float, clients: int) -> str:
         """Why the lease is over, or nothing."""
-        if self.time_limit_s is not None and now_s - self.born_s >= self.time_limit_s:
+        if self.time_limit_s is not None and self.age_s + now_s - self.born_s >= self.time_limit_s:
             return f"its time limit of {self.time_limit_s:g} s was reached"
         if self.batch:
             return ""
@@ -56,6 +79,8 @@ class Lease:
                 return f"its owner did not connect within {grace_s:.0f} s"
             return ""
         idle_s = now_s - (self.idle_since_s if self.idle_since_s is not None else now_s)
+        if clients == 0 and self.left and idle_s >= LEFT_GRACE_S:
+            return f"its lease was over before, and nobody came within {LEFT_GRACE_S:g} s"
         if clients == 0 and idle_s >= self.idle_timeout_s:
             return f"nobody was connected for {self.idle_timeout_s:g} s (its idle time-out)"
         return ""

@@ -195,6 +195,9 @@ def make_share(
         "hosts": [host],
         # One that was started before has had its time in the queue.
         "queued": start.get("queued", False) and not invitation.get("again", False),
+        "age_s": invitation.get("age_s", 0.0),
+        "left": invitation.get("left", False),
+        "memory": invitation.get("memory", ""),
         "cwd": start["cwd"] if os.path.isdir(start["cwd"]) else invitation.get("cwd", "/"),
         "logs": logs,
         "node": node,

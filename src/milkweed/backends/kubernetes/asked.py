@@ -18,6 +18,7 @@ from ...kube.asking import (
     read_endpoint,
     request_mesh,
     resize_mesh,
+    update_secret,
 )
 from ...kube.resources import MESHES, PODS, SECRETS, Resource
 from .start import authority_name, secret_name
@@ -89,8 +90,11 @@ class AskedApi:
         return request_mesh(self.endpoint, body, self._secrets)
 
     def patch(self, resource: Resource, namespace: str, name: str, body: Object) -> Any:
-        """Change the size of a mesh; Secrets have their owners from the endpoint."""
+        """Change the size of a mesh, or what a Secret holds; Secrets have their owners from the endpoint."""
         if resource is not MESHES:
+            if "data" in body:
+                known = self.get(SECRETS, namespace, name)["data"]
+                update_secret(self.endpoint, namespace, name, {**known, **body["data"]})
             return body
         return resize_mesh(
             self.endpoint,

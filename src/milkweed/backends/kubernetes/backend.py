@@ -6,6 +6,7 @@ import contextlib
 import functools
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import ClassVar
 
 from ... import registry
@@ -16,6 +17,7 @@ from ...kube.api import Api
 from ...kube.resources import MESHES, SECRETS
 from ...option_tables import KUBERNETES_OPTIONS
 from ...options import OptionField
+from ...plan import Renewal
 from ...spec import JobSpec
 from ...status import HostState, HostStatus, Liveness, Status
 from ...worker.wire import STATE_ENV
@@ -32,19 +34,23 @@ from .credentials import ensure_authority
 from .finding import (
     choose_api,
     delete_objects,
+    find_handle,
     find_meshes,
     list_objects,
     make_handle,
-    mesh_names,
     reach_api,
-    read_handles,
+    read_meshes,
 )
 from .making import Maker, load_place, save_place
+from .meeting import is_met, note_met
 from .places import AnyApi, Pod, ask_pod, make_door, make_host, pods_in, selectors_of
 from .pod_parts import part
+from .renewal import check_renewal, describe_time, give_time, judge_time
 from .settings import DEFAULT_NAMESPACE, make_plans
 from .start import JOB_LABEL, NAME_NOTE
 from .status import judge_pod, make_status
+from .told import NOTHING
+from .which import check_same
 
 CLIENT = "client"
 
@@ -54,13 +60,14 @@ class KubernetesBackend:
 
     name: ClassVar[str] = "kubernetes"
     capabilities: ClassVar[Capabilities] = Capabilities(
-        queued=True, batch=True, resize=True, shares_files=False
+        queued=True, batch=True, resize=True, extends=True, shares_files=False
     )
     OPTIONS: ClassVar[Mapping[str, OptionField]] = KUBERNETES_OPTIONS
 
     def validate(self, spec: JobSpec) -> None:
         """Check names, settings, and that there is a cluster to ask; it is not asked."""
         make_plans(spec, spec.options.get("namespace", DEFAULT_NAMESPACE))
+        check_renewal(spec)
         if STATE_ENV not in os.environ:  # a client inside needs no cluster but its own hosts
             choose_api(spec)
 
@@ -86,17 +93,46 @@ class KubernetesBackend:
         api = self._api(handle)
         plans = make_plans(spec, handle["namespace"], handle["apply_id"])
         request = Request(spec=spec, apply_id=handle["apply_id"])
-        resized = make_handle(request, api, handle["namespace"], plans)
-        maker = Maker(api, resized, request, plans)
+        made = make_handle(request, api, handle["namespace"], plans)
+        resized = {**made, "client": handle["client"]}
+        maker = Maker(api, resized, request, plans, met=is_met(api, handle))
         maker.resize(ensure_authority(handle["apply_id"], api, handle), worker=pack_worker())
         return resized
+
+    def joined(self, handle: Handle, hosts: Sequence[str]) -> None:
+        """Have pods that are made anew know that their job was used: they end with it when nobody comes."""
+        if is_blind(handle) or not hosts:
+            return
+        # Where it cannot be noted, pods that come anew wait as the first ones did.
+        with contextlib.suppress(MilkweedError, OSError):
+            note_met(self._api(handle), handle)
+
+    # Renewing
+
+    def renewal(self, handle: Handle, renew: str | None) -> Renewal:
+        """Whether hosts are to be given more time; there is never another allocation."""
+        return judge_time(self.poll(handle), renew) if renew else Renewal.NONE
+
+    def renew(self, handle: Handle, spec: JobSpec) -> Handle:
+        """Have the time of all hosts begin anew; they go on as they are."""
+        give_time(self.controls(handle), spec.lifetime.time_limit_s)
+        return handle
+
+    def move(self, handle: Handle) -> Handle:
+        """It is the same allocation."""
+        return handle
+
+    def retire(self, handle: Handle) -> None:
+        """There is no other."""
 
     # Looking
 
     def _api(self, handle: Handle) -> AnyApi:
         if handle.get("provision"):
             return AskedApi(endpoint_of(handle["provision"]), handle["namespace"])
-        return reach_api(handle.get("context") or None, handle.get("kubeconfig"))
+        api = reach_api(handle.get("context") or None, handle.get("kubeconfig"))
+        check_same(api, handle)
+        return api
 
     def find(self, apply_id: str) -> Handle | None:
         """Look for the mark that the job's objects carry: where they were asked for, or in this context."""
@@ -104,7 +140,7 @@ class KubernetesBackend:
         if known is not None and is_blind(known):
             return known
         if known is None:
-            return read_handles(find_meshes(reach_api(), apply_id)).get(apply_id)
+            return find_handle(reach_api(), apply_id)
         if not any(mesh["made"] for mesh in known["meshes"].values()):
             return known
         api = self._api(known)
@@ -143,7 +179,9 @@ class KubernetesBackend:
             else keepers.make_status(answer)
             for pod, answer in asked
         }
-        return Status(liveness=Liveness.RUNNING, hosts=tuple(lost[pod.label] for pod in pods))
+        hosts = tuple(lost[pod.label] for pod in pods)
+        times = describe_time([answer for _pod, answer in asked])
+        return replace(status, hosts=hosts, reason=status.details.get(CLIENT, ""), details=times)
 
     def _look(self, handle: Handle) -> tuple[Status, list[Pod]]:
         """How a job is, and its pods; one that has ended is watched no longer."""
@@ -157,21 +195,28 @@ class KubernetesBackend:
             return blind.look(), []
         try:
             pods = self._pods(handle)
-            if handle["client"] and (ended := read_client(self._api(handle), handle)):
-                return ended, []
+            client = read_client(self._api(handle), handle) if handle["client"] else ""
+            if isinstance(client, Status):
+                return client, []
         except UnreachableError as error:
             return Status(liveness=Liveness.UNKNOWN, reason=error.seen or error.what), []
-        return make_status(pods, self._find_gone(handle, pods)), pods
+        gone, pods = self._ask_operator(handle, pods)
+        return make_status(pods, gone, client), pods
 
-    def _find_gone(self, handle: Handle, pods: Sequence[Pod]) -> set[str]:
-        """Meshes without pods from whose objects none can come; what nobody can tell is not gone."""
-        lacking = {pod.mesh["name"] for pod in pods if pod.mesh["made"] and pod.leaving}
-        if not lacking:
-            return set()
+    def _ask_operator(self, handle: Handle, pods: list[Pod]) -> tuple[set[str], list[Pod]]:
+        """Meshes without pods from whose objects none can come, and the pods with what is told of their meshes.
+
+        Asked only while pods are waited for; what nobody can tell is not gone.
+        """
+        if not any(pod.mesh["made"] and not pod.running for pod in pods):
+            return set(), pods
         try:
-            return lacking - mesh_names(self._api(handle), handle)
+            told = read_meshes(self._api(handle), handle)
         except MilkweedError:
-            return set()
+            return set(), pods
+        lacking = {pod.mesh["name"] for pod in pods if pod.mesh["made"] and pod.leaving}
+        known = [replace(pod, told=told.get(pod.mesh["name"], NOTHING)) for pod in pods]
+        return lacking - told.keys(), known
 
     def _pods(self, handle: Handle) -> list[Pod]:
         return pods_in(self._api(handle), handle)

@@ -19,6 +19,7 @@ from ...worker.wire import STATE_ENV
 from ..base import Request
 from .blind import CLIENT_FOLDER
 from .pod_parts import part
+from .pod_template import find_worker
 from .settings import MeshPlan
 from .start import FILE_MODE, JOB_LABEL, NAME_NOTE
 
@@ -27,6 +28,11 @@ CLIENT_MOUNT = "/etc/milkweed-client"
 PATIENCE_S = 10 * 365 * 24 * 3600.0
 """How long a client without a time-out waits for hosts that nobody tells it about: as long as it takes."""
 MAX_SCRIPT_BYTES = 256 * 1024
+POD_KEYS = (
+    *("imagePullSecrets", "priorityClassName", "tolerations", "nodeSelector", "affinity"),
+    *("securityContext", "runtimeClassName", "schedulerName"),
+)
+"""What the pod of a client has of a host's: where it may run, and as whom."""
 PYTHON = "@python"
 """Stands in a command for the Python of the image."""
 
@@ -54,12 +60,16 @@ sys.path.insert(0, "{CLIENT_MOUNT}/milkweed.zip")
 path = [sys.path[0], *filter(None, [os.environ.get("PYTHONPATH")])]
 os.environ["PYTHONPATH"] = os.pathsep.join(path)
 client = subprocess.Popen([sys.executable if word == "{PYTHON}" else word for word in told["command"]])
+asked = []
+def pass_on(number, frame):
+    asked.append(number)
+    client.send_signal(number)
 for number in (signal.SIGTERM, signal.SIGINT):
-    signal.signal(number, lambda number, frame: client.send_signal(number))
+    signal.signal(number, pass_on)
 code = client.wait()
-from milkweed.backends.kubernetes.blind import end
+from milkweed.backends.kubernetes.blind import END_PATIENCE_S, end
 with open("{CLIENT_MOUNT}/handle.json") as file:
-    end(json.load(file))
+    end(json.load(file), patience_s=0.0 if asked else END_PATIENCE_S)
 sys.stdout.flush()
 os._exit(code if code >= 0 else 128 - code)
 """.strip()
@@ -149,7 +159,7 @@ def make_job(request: Request, plan: MeshPlan, command: list[str]) -> dict[str, 
     name = client_name(request.apply_id)
     labels = {JOB_LABEL: request.apply_id, CLIENT_LABEL: "true"}
     template = plan.template or {}
-    first = template["spec"]["containers"][0]
+    first = template["spec"]["containers"][find_worker(template)]
     kept = ("image", "imagePullPolicy", "env", "envFrom", "securityContext", "workingDir")
     container = {
         **{key: first[key] for key in kept if key in first},
@@ -162,11 +172,7 @@ def make_job(request: Request, plan: MeshPlan, command: list[str]) -> dict[str, 
         "restartPolicy": "Never",
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
-        **{
-            key: template["spec"][key]
-            for key in ("imagePullSecrets", "priorityClassName", "tolerations")
-            if key in template["spec"]
-        },
+        **{key: template["spec"][key] for key in POD_KEYS if key in template["spec"]},
         "containers": [container],
         "volumes": [{"name": "client", "secret": {"secretName": name, "defaultMode": FILE_MODE}}],
     }

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ... import registry
@@ -13,8 +14,12 @@ from .. import keepers
 from ..base import Handle
 from ..credentials import KEY_FOLDER
 from ..keepers import Answer, ask_all, ask_keeper, stop_keeper
+from .renewal import describe_time
 from .start import Place
 
+END_PATIENCE_S = 120.0
+"""How long a client that has ended waits for hosts to which it could not say so."""
+AGAIN_S = 2.0
 CLIENT_FOLDER = "client-by-host"
 """The certificate of a client that hosts never dial: it need not carry an address."""
 
@@ -57,8 +62,10 @@ def look() -> Status:
 
 def poll(handle: Handle) -> Status:
     """What the hosts' keepers say."""
-    hosts = tuple(_judge(door, answer) for door, answer in _ask_all(handle))
-    return Status(liveness=Liveness.RUNNING, hosts=hosts)
+    asked = _ask_all(handle)
+    hosts = tuple(_judge(door, answer) for door, answer in asked)
+    times = describe_time([answer for _door, answer in asked])
+    return Status(liveness=Liveness.RUNNING, hosts=hosts, details=times)
 
 
 def explain_silence(host: str) -> HostStatus:
@@ -81,10 +88,26 @@ def hosts(handle: Handle) -> Sequence[Host]:
     ]
 
 
-def end(handle: Handle) -> None:
-    """Tell all hosts that nobody wants them any more; the operator then ends their meshes."""
-    ask_all(doors(handle), _end)
+def end(
+    handle: Handle,
+    *,
+    patience_s: float = 0.0,
+    sleep: Callable[[float], object] = time.sleep,
+    clock: Callable[[], float] = time.monotonic,
+) -> None:
+    """Tell all hosts that nobody wants them any more; the operator then ends their meshes.
+
+    One that does not answer may be about to come anew, and would then wait for a client that never comes.
+    """
+    left, deadline_s = doors(handle), clock() + patience_s
+    while left := [door for door, heard in ask_all(left, _end) if not heard]:
+        if clock() >= deadline_s:
+            return
+        sleep(AGAIN_S)
 
 
-def _end(door: Door) -> None:
+def _end(door: Door) -> bool:
+    """Whether it was heard."""
+    heard = not isinstance(ask_keeper(lambda: door), str)
     stop_keeper(lambda: door, reason="its client has ended", for_good=True)
+    return heard

@@ -1,28 +1,92 @@
-"""A batch client in the cluster: how it ended, and what it printed."""
+"""A batch client in the cluster: whether it runs, how it ended, and what it printed."""
 
 from __future__ import annotations
 
 import contextlib
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
 
+from ...errors import MilkweedError
 from ...kube.api import Api, ApiError
-from ...kube.resources import PODS
+from ...kube.resources import EVENTS, JOBS, PODS
 from ...status import Liveness, Status
 from ..base import Handle
-from .batch import read_exit
+from .batch import client_name, read_exit
 from .finding import client_pods
 from .places import AnyApi
+from .pod_parts import condition, part, parts, text
 from .reasons import describe_pod
 
+ASK_EVERY_S = 10.0
+"""How often the cluster is asked for a client that has no pod: pods are watched, which costs nothing."""
+_told: dict[tuple[int, str], tuple[float, Status | str]] = {}
 
-def read_client(api: AnyApi, handle: Handle) -> Status | None:
-    """How a job ended whose client did; None while that runs, or waits."""
-    for pod in client_pods(api, handle):
+
+def read_client(
+    api: AnyApi, handle: Handle, *, clock: Callable[[], float] = time.monotonic
+) -> Status | str:
+    """How a job ended whose client did; else why that waits, and nothing while it runs."""
+    if not isinstance(api, Api):
+        return ""
+    pods = client_pods(api, handle)
+    for pod in pods:
         code = read_exit(pod)
         if code is not None:
             words = [f"its client ended with exit code {code}"]
             words += filter(None, [describe_pod(pod).reason if code else ""])
             return Status(liveness=Liveness.ENDED, reason="; ".join(words), exit_code=code)
-    return None
+    if pods:
+        return _wait([describe_pod(pod).reason for pod in pods if _is_pending(pod)])
+    key = (id(api), handle["apply_id"])
+    at, known = _told.get(key, (-ASK_EVERY_S, ""))
+    if clock() - at >= ASK_EVERY_S:
+        known = _ask(api, handle)
+        _told[key] = (clock(), known)
+    return known
+
+
+def _is_pending(pod: Mapping[str, Any]) -> bool:
+    return text(part(pod, "status"), "phase") == "Pending"
+
+
+def _wait(words: list[str]) -> str:
+    said = "; ".join(filter(None, words))
+    return f"its client waits: {said}" if said else ""
+
+
+def _ask(api: Api, handle: Handle) -> Status | str:
+    """What became of a client that has no pod: its Job has failed, is gone, or cannot make one."""
+    name = client_name(handle["apply_id"])
+    try:
+        job = api.get(JOBS, handle["namespace"], name)
+    except ApiError as error:
+        if not error.missing:
+            return ""  # who may not look sees no end
+        reason = "its client is gone: its Job was deleted, or never made"
+        return Status(liveness=Liveness.ENDED, reason=reason, exit_code=1)
+    failed = condition(part(job, "status"), "Failed")
+    if failed.get("status") == "True":
+        said = ": ".join(filter(None, (text(failed, "reason"), text(failed, "message"))))
+        reason = f"its client's pod is gone, and its Job has failed: {said}"
+        return Status(liveness=Liveness.ENDED, reason=reason, exit_code=1)
+    return _wait([_find_trouble(api, job) or "it has no pod yet"])
+
+
+def _find_trouble(api: Api, job: Mapping[str, Any]) -> str:
+    """Why the cluster makes no pod of a Job: of that only events tell."""
+    meta = job["metadata"]
+    chosen = f"type=Warning,involvedObject.kind=Job,involvedObject.name={meta['name']}"
+    with contextlib.suppress(MilkweedError):
+        found = api.get(EVENTS, meta["namespace"], fieldSelector=chosen)
+        ours = [
+            each
+            for each in parts(found, "items")
+            if text(part(each, "involvedObject"), "uid") in {"", text(meta, "uid")}
+        ]
+        if ours:
+            return f"{text(ours[-1], 'reason')}: {' '.join(text(ours[-1], 'message').split())}"
+    return ""
 
 
 def read_client_log(api: AnyApi, handle: Handle) -> bytes:

@@ -11,6 +11,7 @@ from ...kube.api import Api, ApiError
 from ...kube.resources import MESHES, PODS, Resource
 from ...kube.watch import Watch
 from .pod_parts import part
+from .told import read_told, trim_mesh
 
 FIRST_LIST_S = 10.0
 _lock = threading.Lock()
@@ -22,13 +23,13 @@ def pods_of(api: Api, namespace: str, selector: str) -> Mapping[str, Any]:
     return _objects(api, PODS, namespace, selector)
 
 
-def meshes_of(api: Api, namespace: str, selector: str) -> set[str]:
-    """The names of meshes that are there now; none where the cluster does not know such objects."""
+def meshes_of(api: Api, namespace: str, selector: str) -> Mapping[str, Any]:
+    """Meshes by name as they are now; none where the cluster does not know such objects."""
     try:
-        return set(_objects(api, MESHES, namespace, selector))
+        return _objects(api, MESHES, namespace, selector)
     except ApiError as error:
         if error.missing:
-            return set()
+            return {}
         raise
 
 
@@ -47,7 +48,7 @@ def _watch(api: Api, resource: Resource, namespace: str, selector: str) -> Watch
     key = (id(api), resource, namespace, selector)
     with _lock:
         if key not in _watches:
-            keep = trim if resource is PODS else trim_away
+            keep = trim if resource is PODS else trim_mesh
             made = Watch(api, resource, namespace, labels=selector, keep=keep, heed=ring)
             _watches[key] = made.start()
         return _watches[key]
@@ -70,17 +71,12 @@ def ring(
         bell.ring()
 
 
-def _phase(found: Mapping[str, Any] | None) -> tuple[str, bool] | None:
+def _phase(found: Mapping[str, Any] | None) -> tuple[str, str, bool] | None:
+    """The phase of a pod, or the trouble of a mesh; and whether it goes."""
     if found is None:
         return None
     leaving = "deletionTimestamp" in part(found, "metadata")
-    return str(part(found, "status").get("phase", "")), leaving
-
-
-def trim_away(found: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Nothing of it but that it is there."""
-    del found
-    return {}
+    return str(part(found, "status").get("phase", "")), read_told(found).reason, leaving
 
 
 def trim(pod: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
+import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ...errors import DeadlineError, SpecError, UnreachableError
@@ -17,9 +16,12 @@ from ..base import Handle, Request
 from . import cluster
 from .asked import AskedApi, endpoint_of, list_asked, own_namespace, read_provision
 from .batch import CLIENT_LABEL, client_name
+from .notes import read_handle
 from .places import AnyApi
 from .pod_parts import part
-from .start import HANDLE_NOTE, JOB_LABEL, authority_name, secret_name
+from .start import JOB_LABEL, authority_name, secret_name
+from .told import Told, read_told
+from .which import identify
 
 CANCEL_TIMEOUT_S = 120.0
 _PAUSE_S = 0.5
@@ -55,15 +57,12 @@ def find_meshes(api: Api, apply_id: str = "") -> list[Any]:
     return []
 
 
-def read_handles(meshes: Sequence[Any]) -> dict[str, Handle]:
-    """The handles that objects carry, by the ids of their jobs."""
-    found: dict[str, Handle] = {}
-    for mesh in meshes:
-        with contextlib.suppress(KeyError, ValueError, TypeError):
-            handle = json.loads(part(mesh, "metadata", "annotations")[HANDLE_NOTE])
-            namespace = mesh["metadata"]["namespace"]
-            found[handle["apply_id"]] = {**handle, "namespace": namespace, "context": ""}
-    return found
+def find_handle(api: Api, apply_id: str) -> dict[str, Any] | None:
+    """What finds a job again for a client that has nothing of it; None when the cluster has no trace of it."""
+    found = read_handle(apply_id, find_meshes(api, apply_id), api.config.namespace)
+    if found is None:
+        return None
+    return {**found, "context": api.config.context, "kubeconfig": None, "cluster": identify(api)}
 
 
 def list_objects(api: AnyApi, resource: Resource, handle: Handle) -> list[Any]:
@@ -96,11 +95,14 @@ def _find_secrets(api: Api, handle: Handle) -> list[Any]:
     return found
 
 
-def mesh_names(api: AnyApi, handle: Handle) -> set[str]:
-    """Which meshes of a job are there: watched, because it is asked often while pods come."""
-    if isinstance(api, Api):
-        return cluster.meshes_of(api, handle["namespace"], f"{JOB_LABEL}={handle['apply_id']}")
-    return {item["metadata"]["name"] for item in list_objects(api, MESHES, handle)}
+def read_meshes(api: AnyApi, handle: Handle) -> dict[str, Told]:
+    """Which meshes of a job are there, and what is told of them: watched, because it is asked often."""
+    found: Mapping[str, Any] = (
+        cluster.meshes_of(api, handle["namespace"], f"{JOB_LABEL}={handle['apply_id']}")
+        if isinstance(api, Api)
+        else {item["metadata"]["name"]: item for item in list_objects(api, MESHES, handle)}
+    )
+    return {name: read_told(mesh) for name, mesh in found.items()}
 
 
 def delete_objects(
@@ -153,12 +155,11 @@ def make_handle(
     return {
         "apply_id": request.apply_id,
         "context": api.config.context,
-        "kubeconfig": options.get("kubeconfig"),
+        "kubeconfig": _absolute(options.get("kubeconfig")),
+        "cluster": identify(api),
         "namespace": namespace,
         "client": bool(request.client_script),
-        "provision": read_provision(said)
-        if (said := request.spec.client.get("provision"))
-        else None,
+        "provision": provision_of(request.spec),
         "reach": request.spec.client.get("reach", "auto"),
         "meshes": {
             plan.mesh.name: {
@@ -173,3 +174,18 @@ def make_handle(
             for plan in plans
         },
     }
+
+
+def provision_of(spec: JobSpec) -> dict[str, Any] | None:
+    """The endpoint that a declaration names; its files are the same in every folder."""
+    said = spec.client.get("provision")
+    if not said:
+        return None
+    found = read_provision(said)
+    files = {key: _absolute(found[key]) for key in ("ca", "token_file") if found.get(key)}
+    return {**found, **files}
+
+
+def _absolute(path: str | None) -> str | None:
+    """The same file for a client that is started in another folder."""
+    return path and os.path.abspath(os.path.expanduser(path))

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ...errors import BackendError, ChangedError
+from ...errors import BackendError, ChangedError, UnreachableError
 from ...kube.api import Api, ApiError
 from ...kube.resources import JOBS, MESHES, SECRETS
 from ...pki import Authority
@@ -53,6 +53,7 @@ done </proc/net/unix
 exit 1
 """.strip()
 CONFLICT, FORBIDDEN = 409, 403
+CHANGE_TRIES = 5
 NO_KIND = ("could not find the requested resource", "page not found")
 """What an API server says of objects it does not know: in a group that it knows, and in one that it does not."""
 
@@ -87,6 +88,8 @@ class Maker:
         handle: Mapping[str, Any],
         request: Request,
         plans: Sequence[MeshPlan],
+        *,
+        met: bool = False,
     ) -> None:
         self._api = api
         self._handle = handle
@@ -94,7 +97,7 @@ class Maker:
         self._request = request
         self._plans = [plan for plan in plans if plan.made]
         self._parts = [
-            make_part(request, plan.mesh, plan.place, number)
+            make_part(request, plan.mesh, plan.place, number, met=met)
             for number, plan in enumerate(self._plans)
         ]
 
@@ -152,13 +155,13 @@ class Maker:
 
     # Meshes
 
-    def _check_free(self, plan: MeshPlan) -> None:
-        """An object of another job is never taken."""
+    def _check_free(self, plan: MeshPlan) -> Any:
+        """The object that is there already, or nothing; one of another job is never taken."""
         try:
             found = self._api.get(MESHES, self._namespace, plan.place.name)
         except ApiError as error:
             if error.missing and not _is_unknown_kind(error):
-                return
+                return None
             raise self._explain(error, "look at MonarchMesh objects") from error
         owner = part(found, "metadata", "labels").get(JOB_LABEL)
         if owner not in {None, self._request.apply_id}:
@@ -167,6 +170,7 @@ class Maker:
                 seen=f"job {owner}",
                 hint="kill that job, name the mesh otherwise, or use another namespace",
             )
+        return found
 
     def _save_mesh(self, number: int) -> dict[str, Any]:
         plan = self._plans[number]
@@ -180,7 +184,14 @@ class Maker:
             annotations=plan.annotations,
             handle=self._handle,
         )
-        saved = self._create_mesh(made) or self._change_mesh(plan, made)
+        saved = self._create_mesh(made)
+        for _ in range(CHANGE_TRIES):
+            saved = saved or self._change_mesh(plan, made) or self._create_mesh(made)
+        if not saved:
+            raise UnreachableError(
+                f"the MonarchMesh {plan.place.name!r} is changed by others all the time",
+                hint="nothing was asked for; try again, or name the mesh otherwise",
+            )
         return {
             "apiVersion": made["apiVersion"],
             "kind": made["kind"],
@@ -198,11 +209,19 @@ class Maker:
             raise self._explain(error, "make MonarchMesh objects") from error
 
     def _change_mesh(self, plan: MeshPlan, made: Mapping[str, Any]) -> Any:
-        """The object that is there, which was free when it was last looked at, as it should be."""
-        self._check_free(plan)
+        """The object that is there as it should be; nothing when it is gone, or was changed meanwhile."""
+        found = self._check_free(plan)
+        if found is None:
+            return None
         try:
-            return self._api.patch(MESHES, self._namespace, plan.place.name, made)
+            if isinstance(self._api, AskedApi):
+                return self._api.patch(MESHES, self._namespace, plan.place.name, made)
+            return self._api.replace(
+                MESHES, self._namespace, plan.place.name, _put_into(found, made)
+            )
         except ApiError as error:
+            if error.missing or error.status == CONFLICT:
+                return None
             raise self._explain(error, "change MonarchMesh objects") from error
 
     def _save_size(self, number: int) -> None:
@@ -258,6 +277,19 @@ class Maker:
 
 def _is_unknown_kind(error: ApiError) -> bool:
     return error.missing and any(words in error.seen for words in NO_KIND)
+
+
+def _put_into(found: Mapping[str, Any], made: Mapping[str, Any]) -> dict[str, Any]:
+    """An object that somebody made before, with what is asked for now: its pods are as declared, and no more.
+
+    Of what others wrote on it only labels and annotations stay. The version is that of the object as it was read.
+    """
+    notes = {
+        key: {**part(found, "metadata", key), **made["metadata"][key]}
+        for key in ("labels", "annotations")
+    }
+    metadata = {**found["metadata"], **notes}
+    return {**found, "metadata": metadata, "spec": {**part(found, "spec"), **made["spec"]}}
 
 
 def _files_of(template: Mapping[str, Any]) -> set[str]:

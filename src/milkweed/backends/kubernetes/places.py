@@ -7,13 +7,13 @@ import json
 import os
 import select
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from ... import registry
 from ...control import Door
-from ...errors import MilkweedError
+from ...errors import MilkweedError, SpecError
 from ...hosts import Host, natural_key
 from ...kube.api import Api
 from ...kube.forward import dial
@@ -29,9 +29,12 @@ from .pod_parts import part, parts
 from .ranks import pods_by_rank, stay_of
 from .reasons import PodView, describe_pod
 from .start import JOB_LABEL, MESH_LABEL, Place
+from .told import NOTHING, Told
 
 AnyApi: TypeAlias = Api | AskedApi
 Dial: TypeAlias = Callable[[Api, str, str, int], socket.socket]
+_EARLY = frozenset({"", "Pending", "ContainerCreating", "PodInitializing"})
+"""What every pod goes through, whatever comes then."""
 DIAL_S = 1.0
 SETTLE_S = 0.5
 CLUSTER_NAME = "kubernetes.default.svc"
@@ -50,6 +53,8 @@ class Pod:
     port: int
     service: str = ""
     """What stands before its address, where somebody else made it."""
+    told: Told = NOTHING
+    """What the operator says of its mesh."""
 
     @property
     def kept(self) -> bool:
@@ -73,6 +78,13 @@ class Pod:
         return view is not None and not view.ready and view.exit_code not in {None, 0}
 
     @property
+    def news(self) -> Told:
+        """What is told of its mesh, where the pod itself tells nothing; it may be about another pod of it."""
+        view = self.view
+        quiet = view is None or (view.word in _EARLY and view.phase == "Pending")
+        return self.told if quiet else NOTHING
+
+    @property
     def place(self) -> Place:
         """Where its mesh is."""
         return Place(namespace=self.namespace, name=self.mesh["name"], port=self.mesh["port"])
@@ -93,11 +105,24 @@ def pods_in(api: AnyApi, handle: Handle) -> list[Pod]:
         pods = cluster.pods_of(api, handle["namespace"], selectors[name]).values()
         if mesh["made"]:
             pods = [pod for pod in pods if part(pod, "metadata", "labels").get(MESH_LABEL) == name]
+        else:
+            _check_nobodys(name, pods)
         ranked = _rank([pod for pod in pods if _counts(pod, mesh)], mesh)
         found += [
             _make_pod(name, rank, mesh, handle, ranked.get(rank)) for rank in range(mesh["hosts"])
         ]
     return found
+
+
+def _check_nobodys(mesh: str, pods: Iterable[Mapping[str, Any]]) -> None:
+    """Refuse pods that were made for a job: its hosts take nobody else, and go when it does."""
+    for pod in pods:
+        if job := part(pod, "metadata", "labels").get(JOB_LABEL):
+            raise SpecError(
+                f"mesh {mesh!r}: pod {pod['metadata']['name']!r} was made for another job",
+                seen=f"job {job}",
+                hint="connect to that job instead, from its record; or choose other pods with label_selector",
+            )
 
 
 def asked_pods(api: AskedApi, handle: Handle) -> list[Pod]:

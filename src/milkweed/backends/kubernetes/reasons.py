@@ -26,6 +26,7 @@ from .pod_parts import (
 )
 from .pod_template import WORKER
 from .ranks import RANK_LABEL, rank_or_none
+from .start import LEASE_OVER
 
 MAX_RESTARTS = 3
 """A worker that ended this often will not stay by itself."""
@@ -129,7 +130,10 @@ _MISSING = re.compile(
     re.IGNORECASE,
 )
 _PASSING = re.compile(
-    r"timed? ?out|deadline exceeded|too ?many ?requests|connection re", re.IGNORECASE
+    r"timed? ?out|deadline exceeded|too ?many ?requests|connection re"
+    # What the cluster puts into every new namespace, and milkweed beside every mesh: it comes.
+    r'|kube-root-ca|secret "milkweed-[0-9a-f]{8}-hosts"',
+    re.IGNORECASE,
 )
 _CANNOT_START = re.compile(r"last (?:StartError|ContainerCannotRun)\b")
 _NO_CLAIM = re.compile(r'persistentvolumeclaim "[^"]*" not found')
@@ -176,14 +180,21 @@ def is_hopeless(view: PodView) -> bool:
         return not view.owner
     if view.word in _NEVER:
         return True
+    if LEASE_OVER in view.reason:
+        return False  # it waits for a client, and left because none was there
     if view.word in {"CrashLoopBackOff", "Error", "OOMKilled"}:
         cannot = view.exit_code in _CANNOT_RUN or _CANNOT_START.search(view.reason)
         return view.restarts >= MAX_RESTARTS or bool(cannot)
     if view.word == "Unschedulable":
         return bool(_NO_CLAIM.search(view.reason))
     if view.word in {"ErrImagePull", "ImagePullBackOff", "FailedMount"}:
-        return bool(_MISSING.search(view.reason)) and not _PASSING.search(view.reason)
+        return is_missing(view.reason)
     return view.word == "CreateContainerConfigError" and not _PASSING.search(view.reason)
+
+
+def is_missing(words: str) -> bool:
+    """Whether words of the cluster say that something is not there, or may not be had."""
+    return bool(_MISSING.search(words)) and not _PASSING.search(words)
 
 
 # What is the matter
@@ -293,7 +304,9 @@ def _creating(status: Object, events: Sequence[Object]) -> _Trouble | None:
         return None
     if not condition(status, "PodScheduled"):
         return _Trouble("Pending")
-    for word in _CREATION_EVENTS:
+    # A node that has made the pod's network has mounted all before: what it said then is over.
+    begun = condition(status, "PodReadyToStartContainers").get("status") == "True"
+    for word in () if begun else _CREATION_EVENTS:
         if message := told(events, word):
             return _Trouble(word, message)
     waiting = [part(each, "state", "waiting") for each in parts(status, "containerStatuses")]

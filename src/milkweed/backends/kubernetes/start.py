@@ -24,7 +24,7 @@ MOUNT = "/etc/milkweed"
 FILE_MODE = 0o444
 """Nobody but the container sees them, whoever it runs as; the keeper has copies that are closed to others."""
 RUN_MOUNT = "/run/milkweed"
-"""Where a pod remembers that its container was started before."""
+"""Where a pod remembers when its container was started first, and whether it left because its lease was over."""
 RUN_VOLUME = "milkweed-run"
 VOLUME = "milkweed"
 LEASE_OVER = "milkweed: the lease is over"
@@ -38,13 +38,20 @@ SPARE_HOSTS = 16
 LOADER = f"""
 import gc
 gc.disable()
-import json, os, sys
+import json, os, sys, time
 os.environ["MILKWEED_INDEX"] = os.environ["MILKWEED_POD"].rpartition("-")[2]
 with open("{MOUNT}/invitation.json") as file:
     invitation = json.load(file)
 invitation["cwd"] = os.getcwd()
-invitation["again"] = os.path.exists("{RUN_MOUNT}/began")
-open("{RUN_MOUNT}/began", "w").close()
+began, left = "{RUN_MOUNT}/began", "{RUN_MOUNT}/left"
+invitation["again"] = os.path.exists(began)
+invitation["left"] = os.path.exists(left)
+if invitation["left"]:
+    os.unlink(left)
+if not invitation["again"]:
+    open(began, "w").close()
+invitation["memory"] = began
+invitation["age_s"] = max(0.0, time.time() - os.stat(began).st_mtime)
 sys.path.insert(0, "{MOUNT}/worker.zip")
 from milkweed.worker.remote import main
 code = main(invitation)
@@ -99,8 +106,10 @@ def authority_name(apply_id: str) -> str:
     return f"milkweed-{apply_id[:8]}-authority"
 
 
-def make_part(request: Request, mesh: MeshSpec, place: Place, component: int) -> dict[str, Any]:
-    """What the keepers of one mesh are told."""
+def make_part(
+    request: Request, mesh: MeshSpec, place: Place, component: int, *, met: bool = False
+) -> dict[str, Any]:
+    """What the keepers of one mesh are told; `met` says that a client was connected already."""
     spec = request.spec
     env = spec.mesh_env(mesh)
     count = spare_count(mesh.hosts)
@@ -111,7 +120,7 @@ def make_part(request: Request, mesh: MeshSpec, place: Place, component: int) ->
         "keep": request.keep or bool(request.client_script),
         "idle_timeout_s": spec.lifetime.idle_timeout_s,
         "time_limit_s": spec.lifetime.time_limit_s,
-        "queued": True,
+        "queued": not met,
         "reuses_names": True,  # a pod that comes anew has the name of the one before
         "cwd": "",  # that of the container
         "logs": "",
@@ -155,7 +164,7 @@ def make_invitation(apply_id: str, component: int) -> dict[str, Any]:
         "node_env": "MILKWEED_NODE",
         "restart_env": "MILKWEED_RESTARTS",
         "source": "",
-        "end": ["sh", "-c", f"echo '{LEASE_OVER}' >/dev/termination-log"],
+        "end": ["sh", "-c", f"touch {RUN_MOUNT}/left; echo '{LEASE_OVER}' >/dev/termination-log"],
     }
 
 
@@ -251,5 +260,5 @@ def make_mesh(
 
 def render_note(handle: Mapping[str, Any]) -> str:
     """The handle as its objects carry it: how one client reaches the cluster is nothing to the others."""
-    own = {"context", "kubeconfig", "provision"}
+    own = {"context", "kubeconfig", "provision", "cluster"}
     return json.dumps({key: value for key, value in handle.items() if key not in own})

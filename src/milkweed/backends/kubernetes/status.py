@@ -12,10 +12,11 @@ from .reasons import PodView, is_hopeless
 _SIGNALS = frozenset(int(each) for each in signal.Signals)
 
 
-def make_status(pods: Sequence[Pod], gone: Collection[str] = ()) -> Status:
+def make_status(pods: Sequence[Pod], gone: Collection[str] = (), client: str = "") -> Status:
     """What the pods alone tell: it runs as soon as one of them does; hosts that can never run are told.
 
-    `gone` names the objects that are not there any more, or never were: no pod comes of them.
+    `gone` names the objects that are not there any more, or never were: no pod comes of them. `client` says what a
+    batch client waits for.
     """
     live = Liveness.RUNNING if any(pod.running for pod in pods) else Liveness.PENDING
     waiting = [pod for pod in pods if not pod.running or pod.ailing]
@@ -23,17 +24,21 @@ def make_status(pods: Sequence[Pod], gone: Collection[str] = ()) -> Status:
         names = ", ".join(sorted(gone))
         return Status(liveness=Liveness.ENDED, reason=f"its objects are gone: {names}")
     lost = tuple(_judge_lost(pod) for pod in waiting if _is_lost(pod, gone))
-    return Status(liveness=live, reason=describe_waiting(waiting, len(pods)), hosts=lost)
+    reason = "; ".join(filter(None, (client, describe_waiting(waiting, len(pods)))))
+    details = {"client": client} if client else {}
+    return Status(liveness=live, reason=reason, hosts=lost, details=details)
 
 
 def _is_lost(pod: Pod, gone: Collection[str]) -> bool:
-    return pod.mesh["name"] in gone or (pod.view is not None and is_hopeless(pod.view))
+    if pod.mesh["name"] in gone or pod.news.hopeless:
+        return True
+    return pod.view is not None and is_hopeless(pod.view)
 
 
 def _judge_lost(pod: Pod) -> HostStatus:
     if pod.view is not None:
         return judge_pod(pod, f"pod {pod.view.name} cannot start")
-    reason = f"the MonarchMesh {pod.mesh['name']} is gone"
+    reason = pod.news.words if pod.news.reason else f"the MonarchMesh {pod.mesh['name']} is gone"
     return HostStatus(host=pod.label, state=HostState.FAILED, reason=reason)
 
 
@@ -43,6 +48,8 @@ def describe_waiting(waiting: Sequence[Pod], count: int) -> str:
         return ""
     first = waiting[0]
     why = "it is not there yet" if first.view is None else first.view.reason or first.view.phase
+    if first.news.reason:
+        why = first.news.words
     return f"{count - len(waiting)} of {count} pods run; {first.label}: {why}"
 
 
@@ -58,10 +65,13 @@ def describe_last(view: PodView) -> str:
 
 def judge_pod(pod: Pod, words: str) -> HostStatus:
     """A host that does not answer: lost only where Kubernetes says so."""
+    news = pod.news.words if pod.news.reason else ""
     if pod.view is None:
-        return HostStatus(host=pod.label, state=HostState.STARTING, reason="it has no pod")
-    said = "; ".join(filter(None, (pod.view.reason, describe_last(pod.view))))
+        why = "; ".join(filter(None, ("it has no pod", news)))
+        return HostStatus(host=pod.label, state=HostState.STARTING, reason=why)
+    said = "; ".join(filter(None, (news or pod.view.reason, describe_last(pod.view))))
     reason = f"{words}; {said}" if said and said not in words else words
-    lost = pod.view.phase in {"Failed", "Succeeded", "Unknown"} or is_hopeless(pod.view)
+    hopeless = is_hopeless(pod.view) or pod.news.hopeless
+    lost = pod.view.phase in {"Failed", "Succeeded", "Unknown"} or hopeless
     state = HostState.FAILED if lost or pod.view.deleting else HostState.STARTING
     return HostStatus(host=pod.label, state=state, reason=reason, exit_code=pod.view.exit_code)

@@ -26,6 +26,7 @@ from ..base import Capabilities, Handle, Request
 from ..credentials import ensure_authority
 from ..keepers import Answer, ask_all
 from ..launch import DEFAULT_PYTHON
+from ..leads import check_renew
 from ..parts import ensure_logs
 from ..places import Kept, PartData, ask_host, make_door
 from . import asking, commands
@@ -33,7 +34,7 @@ from .admission import Pace, admit, is_silent
 from .check import check_components
 from .hosts import NODES_AGE_S, load_nodes_of
 from .places import Place, component_of, make_note, make_places, rows_of
-from .renewal import check_renew, followers, is_due
+from .renewal import followers, is_due
 from .resize import (
     drop_gone,
     group,

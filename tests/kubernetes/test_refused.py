@@ -1,0 +1,95 @@
+"""Pods that the cluster does not make, or cannot start: people are told why, and do not wait in vain."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from kubernetes.lab import WORKER, Lab, wait
+from kubernetes.operators import Meshes, Operating
+from kubernetes.test_job import IMPORTS, USE, milkweed
+from programs import Client
+
+CONTAINER = {"name": "worker", "image": WORKER, "imagePullPolicy": "Never"}
+
+
+def declare(namespace: str, timeout: float | None = None, **pod: Any) -> str:
+    """A program that declares one host from a pod's spec."""
+    spec = {"containers": [{**CONTAINER, **pod.pop("container", {})}], **pod}
+    lines = (
+        f"job = KubernetesJob({namespace!r}, timeout={timeout})",
+        f"job.add_mesh('w', 1, pod_spec={spec!r})",
+    )
+    return "\n".join((IMPORTS, *lines, ""))
+
+
+def test_a_secret_that_is_missing_ends_the_wait(
+    client: Client, lab: Lab, namespace: str, operating: Operating
+) -> None:
+    """The pod itself tells nothing but that its container is being made; the error names the Secret."""
+    volume = {"name": "s", "secret": {"secretName": "not-there"}}
+    mounts = {"volumeMounts": [{"name": "s", "mountPath": "/s"}]}
+    code = declare(namespace, volumes=[volume], container=mounts) + "job.state()"
+    out = client.run(code, code_expected=1)
+    assert "HostFailedError" in out
+    assert "FailedMount" in out
+    assert 'secret "not-there" not found' in out
+    client.run("job_load().kill()")
+    assert lab.objects(namespace) == []
+
+
+@pytest.mark.timeout(300)
+def test_a_quota_is_told_and_waited_for(
+    client: Client, lab: Lab, namespace: str, operating: Operating
+) -> None:
+    """No pod is made as long as it is used up, and people see why; when there is room, the pods come."""
+    lab.kubectl("-n", namespace, "create", "quota", "few", "--hard=pods=0")
+    client.run(declare(namespace, timeout=1) + "try: job.state()\nexcept TimeoutError: pass")
+    shown: list[str] = [""]
+
+    def tells() -> bool:
+        shown[0] = milkweed(client, "status")
+        return "exceeded quota: few" in shown[0]
+
+    wait(tells, 90, "the quota is not told", lambda: shown[0])
+    assert "w/0: FailedCreate: " in shown[0]
+    lab.kubectl("-n", namespace, "delete", "quota", "few")
+    # The cluster tries again by and by, in longer and longer steps; a change makes it look at once.
+    lab.kubectl("-n", namespace, "annotate", "statefulset", "w", "look=again")
+    out = client.run(declare(namespace) + "state = job.state()\n" + USE + "job.kill()")
+    assert "pods ['w-0']" in out
+    assert lab.objects(namespace) == []
+
+
+def test_rules_for_pods_end_the_wait(
+    client: Client, lab: Lab, namespace: str, operating: Operating
+) -> None:
+    """What the namespace's rules forbid does not come: the error has the cluster's words."""
+    lab.kubectl("label", "namespace", namespace, "pod-security.kubernetes.io/enforce=restricted")
+    wish = {"securityContext": {"privileged": True}}
+    out = client.run(declare(namespace, container=wish) + "job.state()", code_expected=1)
+    assert "HostFailedError" in out
+    assert "violates PodSecurity" in out
+    client.run("job_load().kill()")
+    assert lab.objects(namespace) == []
+
+
+def test_a_service_of_somebody_else_ends_the_wait(
+    client: Client, lab: Lab, namespace: str, operating: Operating
+) -> None:
+    """It is left alone, and named."""
+    service = {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": "w-svc", "namespace": namespace},
+        "spec": {"ports": [{"port": 80}]},
+    }
+    lab.kubectl("apply", "-f", "-", text=json.dumps(service))
+    out = client.run(declare(namespace) + "job.state()", code_expected=1)
+    assert "HostFailedError" in out
+    assert "Conflict: Service w-svc is there already and does not belong to this mesh" in out
+    client.run("job_load().kill()")
+    meshes = Meshes(lab, namespace)
+    assert meshes.find("service", "w-svc")["spec"]["ports"][0]["port"] == 80

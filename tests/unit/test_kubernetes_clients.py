@@ -1,0 +1,182 @@
+"""A batch client in a cluster: how its job is while it waits, when it is gone, and that its hosts end with it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from milkweed.backends.base import Request
+from milkweed.backends.kubernetes import blind, clients
+from milkweed.backends.kubernetes.backend import KubernetesBackend
+from milkweed.backends.kubernetes.batch import CLIENT_LABEL, client_name, make_job
+from milkweed.backends.kubernetes.settings import make_plans
+from milkweed.backends.kubernetes.start import JOB_LABEL
+from milkweed.kube.resources import EVENTS, JOBS
+from milkweed.status import Liveness
+from milkweed.testing import FakeClock
+from unit.kubernetes_jobs import APPLY_ID, Space, make_spec, mesh_name, submit
+
+NAME = client_name(APPLY_ID)
+POD = f"{NAME}-abcde"
+LABELS = {JOB_LABEL: APPLY_ID, CLIENT_LABEL: "true"}
+QUOTA = 'Error creating: pods "x" is forbidden: exceeded quota: few'
+
+
+@pytest.fixture
+def handle(space: Space, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """A job with a client, whose hosts run."""
+    monkeypatch.setattr(clients, "_told", {})
+    monkeypatch.setattr(clients, "ASK_EVERY_S", 0.0)
+    made = submit(make_spec({"w": 1}), client_script=("true",))
+    space.add_pod(f"{mesh_name()}-0")
+    return made
+
+
+def look(handle: dict[str, Any]) -> tuple[Liveness, str, int | None]:
+    status = KubernetesBackend().glance(handle)
+    return status.liveness, status.reason, status.exit_code
+
+
+def test_a_client_that_runs_is_not_told_of(space: Space, handle: dict[str, Any]) -> None:
+    """As long as it has a pod, nobody asks for its Job."""
+    space.add_pod(POD, labels=LABELS)
+    space.asked.clear()
+    assert look(handle) == (Liveness.RUNNING, "", None)
+    assert ("get", JOBS.plural) not in space.asked
+
+
+def test_a_client_that_waits_says_why(space: Space, handle: dict[str, Any]) -> None:
+    """Its hosts run, and do nothing meanwhile."""
+    why = {
+        "type": "PodScheduled",
+        "status": "False",
+        "reason": "Unschedulable",
+        "message": "no cpu",
+    }
+    space.add_pod(POD, labels=LABELS, phase="Pending", status={"conditions": [why]})
+    live, reason, _code = look(handle)
+    assert live is Liveness.RUNNING
+    assert reason.startswith("its client waits: Unschedulable")
+    assert KubernetesBackend().poll(handle).reason == reason
+
+
+def test_a_client_that_no_pod_is_made_for_says_why(space: Space, handle: dict[str, Any]) -> None:
+    """Only events tell of a quota; an event of an earlier Job of that name does not count."""
+    assert look(handle)[1] == "its client waits: it has no pod yet"
+    uid = space.objects[JOBS.plural, "lab", NAME]["metadata"]["uid"]
+    for number, (about, message) in enumerate(((uid, QUOTA), ("earlier", "something else"))):
+        meta = {"name": f"e{number}", "namespace": "lab"}
+        who = {"kind": "Job", "name": NAME, "uid": about}
+        event = {
+            "involvedObject": who,
+            "type": "Warning",
+            "reason": "FailedCreate",
+            "message": message,
+        }
+        space.put(EVENTS.plural, {"metadata": meta, **event})
+    assert look(handle)[:2] == (
+        Liveness.RUNNING,
+        f"its client waits: FailedCreate: {QUOTA}",
+    )
+
+
+def test_a_client_whose_pod_was_taken_away_has_ended(space: Space, handle: dict[str, Any]) -> None:
+    """Its Job says so: nobody waits until the hosts go."""
+    failed = {
+        "type": "Failed", "status": "True", "reason": "BackoffLimitExceeded", "message": "once",
+    }  # fmt: skip
+    status = {"status": {"conditions": [failed]}}
+    space.patch(JOBS, "lab", NAME, status)
+    live, reason, code = look(handle)
+    assert (live, code) == (Liveness.ENDED, 1)
+    assert reason.endswith("its Job has failed: BackoffLimitExceeded: once")
+
+
+def test_a_client_whose_job_is_gone_has_ended(space: Space, handle: dict[str, Any]) -> None:
+    """Nothing comes of it any more. Who may not look sees no end."""
+    space.remove(JOBS.plural, "lab", NAME)
+    space.forbidden.add(("get", JOBS.plural))
+    assert look(handle) == (Liveness.RUNNING, "", None)
+    space.forbidden.clear()
+    live, reason, code = look(handle)
+    assert (live, code) == (Liveness.ENDED, 1)
+    assert "its Job was deleted, or never made" in reason
+
+
+def test_a_client_without_a_pod_is_asked_for_seldom(
+    space: Space, handle: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However often somebody looks."""
+    monkeypatch.setattr(clients, "ASK_EVERY_S", 10.0)
+    clock = FakeClock()
+    for _ in range(20):
+        assert "no pod yet" in str(clients.read_client(space, handle, clock=clock))
+    assert space.asked.count(("get", JOBS.plural)) == 1
+    clock.advance(10.0)
+    clients.read_client(space, handle, clock=clock)
+    assert space.asked.count(("get", JOBS.plural)) == 2
+
+
+def test_a_client_that_ended_has_its_own_exit_code(space: Space, handle: dict[str, Any]) -> None:
+    """Its pod stays, and tells."""
+    ended = {"name": "client", "state": {"terminated": {"exitCode": 7}}}
+    space.add_pod(POD, labels=LABELS, phase="Failed", status={"containerStatuses": [ended]})
+    live, reason, code = look(handle)
+    assert (live, code) == (Liveness.ENDED, 7)
+    assert reason.startswith("its client ended with exit code 7")
+
+
+def test_other_sizes_do_not_make_a_client_forgotten(handle: dict[str, Any]) -> None:
+    """The handle of before and that of after say that there is one."""
+    assert KubernetesBackend().resize(handle, make_spec({"w": 2}))["client"] is True
+
+
+# Its pod
+
+
+def test_a_client_runs_where_its_hosts_may_and_as_the_worker() -> None:
+    """A sidecar that stands first is not the worker; nodes that hosts are kept off are not for it, either."""
+    placed = {
+        "nodeSelector": {"disk": "ssd"},
+        "affinity": {"nodeAffinity": {}},
+        "tolerations": [{"key": "a"}],
+        "securityContext": {"runAsNonRoot": True},
+        "hostNetwork": True,
+    }
+    containers = [{"name": "side", "image": "side:1"}, {"name": "worker", "image": "worker:1"}]
+    spec = make_spec(
+        {"w": 1},
+        image=None,
+        meshes={"w": {"pod_template": {"spec": {"containers": containers, **placed}}}},
+    )
+    [plan] = make_plans(spec, "lab", APPLY_ID)
+    made = make_job(Request(spec=spec, apply_id=APPLY_ID), plan, ["sh"])
+    pod = made["spec"]["template"]["spec"]
+    assert pod["containers"][0]["image"] == "worker:1"
+    assert {key: pod[key] for key in placed if key in pod} == {
+        key: value for key, value in placed.items() if key != "hostNetwork"
+    }
+
+
+# Its end
+
+
+@pytest.mark.parametrize(("patience_s", "asked"), [(0.0, 2), (3.0, 4), (60.0, 6)])
+def test_hosts_that_come_anew_are_told_too(
+    home: Path, monkeypatch: pytest.MonkeyPatch, patience_s: float, asked: int
+) -> None:
+    """A host that does not answer is asked again for a while; one that was told is left in peace."""
+    clock, told = FakeClock(), list[str]()
+
+    def tell(door: Any) -> bool:
+        told.append(door.host)
+        return door.host == "w/0" or told.count("w/1") > 4
+
+    monkeypatch.setattr(blind, "_end", tell)
+    mesh = {"name": "w", "kept": True, "hosts": 2, "port": 26600}
+    handle = {"apply_id": APPLY_ID, "namespace": "lab", "meshes": {"w": mesh}}
+    blind.end(handle, patience_s=patience_s, sleep=clock.advance, clock=clock)
+    assert len(told) == asked
+    assert told.count("w/0") == 1
