@@ -38,6 +38,7 @@ PUBLIC = {
         "FluxJob",
         "JobState",
         "JobTrait",
+        "KubernetesJob",
         "LocalJob",
         "MeshAdminConfig",
         "ProcessJob",
