@@ -12,7 +12,6 @@ stage went well, else 1.
 from __future__ import annotations
 
 import json
-import os
 import shlex
 import shutil
 import subprocess
@@ -51,18 +50,15 @@ class Stage(NamedTuple):
 
     def run(self, *more: str, log: Path | None = None) -> int:
         """Run it, and print what it prints: at once, or with a log when it is over."""
-        options = f"{os.environ.get('PYTEST_ADDOPTS', '')} -o cache_dir={self.cache}"
-        env = {**os.environ, "PYTEST_ADDOPTS": options.strip()}
-        command = [*self.command, *more]
+        command = [*self.command, "-o", f"cache_dir={self.cache}", *more]
         say(f"{self.name}: {shlex.join(command)}")
         began_s = time.monotonic()
         if log is None:
-            code = subprocess.run(command, env=env, check=False).returncode
+            code = subprocess.run(command, check=False).returncode
         else:
             with log.open("wb") as file:
-                code = subprocess.run(
-                    command, env=env, stdout=file, stderr=subprocess.STDOUT, check=False
-                ).returncode
+                done = subprocess.run(command, stdout=file, stderr=subprocess.STDOUT, check=False)
+            code = done.returncode
             say(f"{self.name}:\n{log.read_text(errors='replace')}")
         say(f"{self.name}: exit code {code} after {time.monotonic() - began_s:.0f} s")
         return code

@@ -143,7 +143,7 @@ def test_milkweeds_settings_of_slurm_are_taken() -> None:
         ("kubernetes", {"service_account": "me"}, "service_account: 'me'", "pod_template"),
         ("kubernetes", {"priority_class": "p"}, "priority_class: 'p'", "pod_template"),
         ("kubernetes", {"image_repo": "r"}, "image_repo: 'r'", "no images"),
-        ("kubernetes", {"new": 1}, "kubernetes has no such setting", "known: "),
+        ("kubernetes", {"zeal": 1}, "kubernetes has no such setting", "known: "),
         ("slurm", ["partition"], "scheduler_cfg: ['partition'] is not a mapping", "partition"),
     ],
 )
