@@ -45,6 +45,7 @@ class Backend:
         self.gives: Callable[[float], Sequence[str]] = lambda _s: []
         """Where keepers take orders then."""
         self.failed: dict[str, str] = {}
+        self.unheard = False
         self.looks = 0
         self.admitted: list[list[str]] = []
         self.mute = False
@@ -66,7 +67,8 @@ class Backend:
     def explain(self, _handle: object, label: str) -> HostStatus:
         """What it knows of a host."""
         state = HostState.FAILED if label in self.failed else HostState.STARTING
-        return HostStatus(host=label, state=state, reason=self.failed.get(label, ""))
+        reason = self.failed.get(label, "")
+        return HostStatus(host=label, state=state, reason=reason, unheard=self.unheard)
 
     def admit(self, _handle: object, hosts: Sequence[str]) -> None:
         """Take down whom it was asked to let in."""
@@ -210,6 +212,18 @@ def test_a_host_of_which_the_scheduler_knows_more_ends_the_wait(world: World) ->
         world.connection.join(None)
     assert "exit code 1" in caught.value.seen
     assert world.backend.now_s < 5
+
+
+def test_a_node_that_the_scheduler_does_not_hear_now_is_waited_for(world: World) -> None:
+    """It may be the network, and pass: no reason to give up hosts that took a queue to get."""
+    world.backend.gives = lambda s: [
+        world.addresses[0],
+        world.gone if s < 20 else world.addresses[1],
+    ]
+    world.backend.failed = {"w/1": "Slurm says that node n2 is idle*"}
+    world.backend.unheard = True
+    world.connection.join(None)
+    assert world.joined() == [1, 1]
 
 
 def test_a_host_that_never_answers_has_a_deadline(world: World) -> None:

@@ -213,7 +213,7 @@ class Connection:
         words: list[str] = []
         for address in list(missing)[:EXPLAIN_AT_ONCE]:
             status = explain(self._backend, self._handle, parse_door(address).host)
-            if status.state is HostState.FAILED:
+            if status.state is HostState.FAILED and not status.unheard:
                 raise HostFailedError(f"host {status.host} did not start", seen=status.reason)
             words.append(f"{status.host}: {status.reason}")
         return next(iter(words), "")
