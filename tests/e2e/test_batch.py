@@ -35,6 +35,27 @@ def test_two_batch_jobs_of_one_folder_do_not_meet(client: Client) -> None:
     assert "False" in out.split("different")[1]
 
 
+def test_a_client_leaves_the_record_of_its_job(client: Client) -> None:
+    """It can be used again: by a client that is started anew, or by a program that the client starts."""
+    client.write(
+        """
+        from milkweed.job import load_current_job
+        ids = [load_current_job().state() and load_current_job().apply_id for _ in range(2)]
+        print("same", ids[0] == ids[1] is not None)
+        """,
+        "twice.py",
+    )
+    out = client.run(
+        """
+        job = ProcessJob({"trainers": 1})
+        job.apply(client_script="twice.py")
+        print(job.wait(60).describe(), *(line.text for line in job.logs("client")))
+        job.kill()
+        """
+    )
+    assert "same True" in out
+
+
 def test_kill_ends_the_client_too(client: Client) -> None:
     """kill() of a batch job ends its hosts and the client program."""
     client.write('open("pid", "w").write(str(os.getpid())); time.sleep(60)', "long.py")

@@ -251,7 +251,7 @@ class JobTrait(ServiceMethods):
             return file
         if held.file.target != StateFile(own_state_path(held.apply_id)).target:
             return held.file
-        if file is not None:
+        if file is not None and file.target != held.file.target:
             self._move_record(held, file)
         return file
 
