@@ -16,7 +16,7 @@ from typing import NamedTuple
 from clusters import Done, Nodes, run, wait
 
 SCRIPTS = Path(__file__).parents[1] / "labs" / "slurm"
-COMMAND_TIMEOUT_S = 30
+COMMAND_TIMEOUT_S = 60
 SETTLE_TIMEOUT_S = 60
 SEPARATOR = "\x1f"
 
@@ -66,8 +66,8 @@ class Lab(Nodes):
 
     def stop_controller(self) -> None:
         """End slurmctld; running jobs go on."""
+        self._stopped, self._frozen = True, False  # also when this fails: healing starts it again
         _script("ctl.sh", "stop")
-        self._stopped, self._frozen = True, False
 
     def start_controller(self) -> None:
         """Start slurmctld with the jobs it knew. It answers at once, and starts jobs 4 s later."""

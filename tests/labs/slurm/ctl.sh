@@ -1,5 +1,5 @@
 #!/bin/bash
-# ctl.sh stop           ends the controller, and waits until it is gone; jobs go on
+# ctl.sh stop           ends the controller, and waits until it is gone; jobs go on. One that does not end within 20 s is killed
 # ctl.sh start          starts it again with the jobs it knew, and waits until it answers
 # ctl.sh restart        both
 # ctl.sh freeze | thaw  makes it silent: connections to it hang | lets it go on
@@ -33,12 +33,17 @@ stop() {
   local p
   send TERM
   for p in $(running); do kill -CONT "$p" 2>/dev/null || true; done # a frozen one does not hear
-  for _ in $(seq 200); do
+  for _ in $(seq 400); do
     [ -n "$(running)" ] || return 0
     sleep 0.05
   done
+  echo "ctl.sh: the controller did not end within 20 s, and is killed" >&2 # 24.11 hangs now and then
   for p in $(running); do kill -KILL "$p" 2>/dev/null || true; done
-  fail "the controller did not end within 10 s, and was killed"
+  for _ in $(seq 100); do
+    [ -n "$(running)" ] || return 0
+    sleep 0.05
+  done
+  fail "the controller cannot be killed"
 }
 
 start() {
