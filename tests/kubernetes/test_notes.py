@@ -118,7 +118,7 @@ def test_a_cluster_at_another_address_is_the_job_s_own(
     client: Client, lab: Lab, namespace: str, meshes: Meshes, tmp_path: Path
 ) -> None:
     """Who may see the cluster's id knows it again, whatever it is called."""
-    client.run(ask(namespace))
+    client.run(ask(namespace), KUBECONFIG=lab.kubeconfig)
     elsewhere = using(client, write_config(lab, tmp_path, lab.kubeconfig, OTHER_NAME))
     assert "pending" in milkweed(elsewhere, "status")
     milkweed(elsewhere, "kill")
