@@ -49,11 +49,15 @@ test: lint ## lint, then every test; what this machine lacks is skipped, with th
 	@$(BIN)/python tests/stages.py \
 	  'speed: $(PYTEST) -n 0 -q $(SPEED)' + \
 	  'here: $(PYTEST) $(PYTEST_ARGS) -rs -m "not slurm and not kubernetes" --ignore $(SPEED)' + \
-	  'kubernetes: $(KUBERNETES) $(PYTEST) -n 0 -rs tests/kubernetes' \
+	  'kubernetes: $(KUBERNETES) $(PYTEST) -n 0 -rs -m "not slow" tests/kubernetes' \
 	  'slurm-22-a: env VER=22 MILKWEED_CHAOS_S=$(or $(MILKWEED_CHAOS_S),30) $(SLURM) $(PYTEST) -n 0 -rs $(SLURM_A)' \
 	  'slurm-22-b: env VER=22 $(SLURM) $(PYTEST) -n 0 -rs $(SLURM_B)' \
 	  'slurm-24-a: env VER=24 $(SLURM) $(PYTEST) -n 0 -rs -m "not slow and not once" $(SLURM_A)' \
 	  'slurm-24-b: env VER=24 $(SLURM) $(PYTEST) -n 0 -rs -m "not slow and not once" $(SLURM_B)'
+
+.PHONY: slow
+slow: $(VENV)/.dev ## tests on a real Kubernetes that take minutes each
+	$(KUBERNETES) $(PYTEST) -n 0 -rs -m slow tests/kubernetes
 
 .PHONY: chaos
 chaos: $(VENV)/.dev ## ten minutes of random faults on a real Slurm; MILKWEED_CHAOS_SEED repeats one

@@ -236,15 +236,15 @@ class Meshes:
         self.wait_for(lambda: self.is_ready(name), f"{name} is not ready", timeout_s)
         return self.get(name)
 
-    def wait_reason(self, reason: str, name: str = "trainers", words: str = "") -> str:
-        """Wait until a mesh tells a reason, with some words: its message at that moment."""
+    def wait_reason(self, *reasons: str, name: str = "trainers", words: str = "") -> str:
+        """Wait until a mesh tells one of some reasons, with some words: its message at that moment."""
         told: list[dict[str, Any]] = [{}]
 
         def tells() -> bool:
             told[0] = self.condition(name)
-            return told[0].get("reason") == reason and words in told[0]["message"]
+            return told[0].get("reason") in reasons and words in told[0]["message"]
 
-        self.wait_for(tells, f"{name} does not tell {reason} {words}")
+        self.wait_for(tells, f"{name} does not tell {' or '.join(reasons)} {words}")
         return told[0]["message"]
 
     def wait_for(self, true: Callable[[], bool], what: str, timeout_s: float = READY_S) -> None:

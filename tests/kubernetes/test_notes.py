@@ -14,6 +14,8 @@ from kubernetes.operators import Meshes
 from kubernetes.test_job import IMPORTS, milkweed
 from programs import Client
 
+pytestmark = pytest.mark.usefixtures("alone")  # an operator writes on meshes
+
 THEIRS = "5e0f1a2b-1111-4222-8333-444444444444"
 OTHER_NAME = "https://kubernetes.default.svc"
 

@@ -81,7 +81,7 @@ def test_a_pod_that_is_taken_away_is_replaced(
     read_number(program, "ready")
     lose(lab, namespace, "w-1")
     out, err = finish(program, FINISH_S)
-    assert program.returncode == 0, err
+    assert program.returncode == 0, out + err
     assert "'w/1'" in out
     assert "host w/1" in err
     assert "pods ['w-0', 'w-1']" in out
@@ -96,7 +96,7 @@ def test_a_container_that_crashes_is_told_with_its_exit_code(
     read_number(program, "ready")
     kill_keeper(lab, namespace, "w-0")
     out, err = finish(program, FINISH_S)
-    assert program.returncode == 0, err
+    assert program.returncode == 0, out + err
     assert "'w/0'" in out
     assert "SIGKILL" in out + err
     assert "pods ['w-0', 'w-1']" in out
@@ -114,7 +114,7 @@ def test_a_node_that_dies(client: Client, lab: Lab, namespace: str, operating: O
     number = int(node.removeprefix("n"))
     lab.poweroff_node(number)
     out, err = finish(program, FINISH_S)
-    assert program.returncode == 0, err
+    assert program.returncode == 0, out + err
     assert [name for name in gone if f"'w/{name[-1]}'" not in out] == []
     assert "does not answer" in err
     lab.wait_node_state(number, "Unknown", 90)
@@ -154,7 +154,7 @@ def test_the_api_server_restarts_while_pods_are_waited_for(
         lab.heal()
         lab.kubectl("uncordon", "n1", "n2")
     out, err = finish(program, FINISH_S)
-    assert program.returncode == 0, err
+    assert program.returncode == 0, out + err
     assert "pods ['w-0', 'w-1']" in out
     lab.wait_empty(namespace)
 
@@ -178,7 +178,7 @@ def test_an_api_server_that_is_away_is_no_end(
     lab.stop_api()
     (client.folder / "stopped").touch()
     out, err = finish(program, FINISH_S)
-    assert program.returncode == 0, err
+    assert program.returncode == 0, out + err
     assert "still 1 ['unknown']" in out or "still 1 ['running', 'unknown']" in out
     lab.start_api()
     assert "running" in client.run("print(job_load().status().describe())")
@@ -196,5 +196,5 @@ def test_the_operator_restarts_meanwhile(
     with ended([again]):
         out, err = finish(program, FINISH_S)
         again.stop()
-    assert program.returncode == 0, err
+    assert program.returncode == 0, out + err
     assert "pods ['w-0']" in out
