@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+import ssl
 import subprocess
 import time
 from collections.abc import Callable, Sequence
@@ -104,3 +106,19 @@ def mark_all(items: Sequence[pytest.Item], folder: Path, mark: str, missing: str
             item.add_marker(mark)
             if missing:
                 item.add_marker(pytest.mark.skip(reason=missing))
+
+
+def ask_as_stranger(machine: str, port: int) -> bytes:
+    """What somebody without a certificate is answered."""
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    try:
+        with (
+            socket.create_connection((machine, port), 5) as plain,
+            context.wrap_socket(plain) as tls,
+        ):
+            tls.sendall(b'{"op":"status"}\n{"op":"stop"}\n')
+            return tls.recv(1)
+    except OSError:
+        return b""

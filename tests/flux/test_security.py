@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import socket
-import ssl
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from clusters import ask_as_stranger
 from flux.instance import Instance
 from milkweed.control import Connection, Door, parse_door
 from milkweed.errors import UnreachableError
@@ -52,22 +52,6 @@ def test_no_secret_is_shown(
     assert "s3cret" not in shown
     assert "PRIVATE KEY" not in shown
     end(client)
-
-
-def ask_as_stranger(machine: str, port: int) -> bytes:
-    """What somebody without a certificate is answered."""
-    context = ssl.create_default_context()
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    try:
-        with (
-            socket.create_connection((machine, port), 5) as plain,
-            context.wrap_socket(plain) as tls,
-        ):
-            tls.sendall(b'{"op":"status"}\n{"op":"stop"}\n')
-            return tls.recv(1)
-    except OSError:
-        return b""
 
 
 def test_strangers_are_refused(

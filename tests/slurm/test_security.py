@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import socket
-import ssl
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from clusters import ask_as_stranger
 from milkweed.errors import UnreachableError
 from milkweed.job import job_load
 from programs import Client
@@ -51,22 +50,6 @@ def test_files_are_closed_to_others(
     found = lab.on_node(int(job.nodes[0][1:]), "sh", "-c", find)
     others = [line for line in found.stdout.split() if not Path(line).name.startswith("monarch")]
     assert others == []
-
-
-def ask_as_stranger(machine: str, port: int) -> bytes:
-    """What somebody without a certificate is answered."""
-    context = ssl.create_default_context()
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    try:
-        with (
-            socket.create_connection((machine, port), 5) as plain,
-            context.wrap_socket(plain) as tls,
-        ):
-            tls.sendall(b'{"op":"status"}\n{"op":"stop"}\n')
-            return tls.recv(1)
-    except OSError:
-        return b""
 
 
 @pytest.mark.once
