@@ -99,7 +99,7 @@ def test_training_has_the_same_losses(compared: Compared) -> None:
     )
     started = compared.start("torchrun", one), compared.start("milkweed", two)
     theirs, ours = (run.result() for run in started)
-    assert theirs["code"] == ours["code"] == 0
+    assert theirs["code"] == ours["code"] == 0, (theirs, ours)
     assert len([line for line in theirs["out"] if line.startswith("epoch")]) == 2
     assert theirs["out"] == ours["out"]
 
