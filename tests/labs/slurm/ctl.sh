@@ -10,12 +10,12 @@ fail() { echo "ctl.sh: $1" >&2; exit 1; }
 [ $# = 1 ] || usage
 [ -e "/run/netns/$NAME-head" ] || fail "no cluster runs: start one with up.sh"
 
-running() { # the controller and its helper slurmscriptd, one pid a line, the controller first
+running() { # the controller (slurmctld-wlm after 24.11 has read its settings anew) and its helper, one pid a line, the first first
   local p comm main="" rest=""
   for p in $(ip netns pids "$NAME-head"); do
     comm=$(cat "/proc/$p/comm" 2>/dev/null || true)
     case $comm in
-      slurmctld) main+="$p"$'\n' ;;
+      slurmctld*) main+="$p"$'\n' ;;
       slurmscriptd) rest+="$p"$'\n' ;;
     esac
   done
@@ -37,7 +37,7 @@ stop() {
     [ -n "$(running)" ] || return 0
     sleep 0.05
   done
-  echo "ctl.sh: the controller did not end within 20 s, and is killed" >&2 # 24.11 hangs now and then
+  echo "ctl.sh: the controller did not end within 20 s, and is killed" >&2
   for p in $(running); do kill -KILL "$p" 2>/dev/null || true; done
   for _ in $(seq 100); do
     [ -n "$(running)" ] || return 0
