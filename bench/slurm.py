@@ -37,6 +37,8 @@ EXIT_MISSING = 77
 
 TIMEOUT_S = 300
 CLEAR_TIMEOUT_S = 60
+UNUSUAL = ("PYTHONDONTWRITEBYTECODE", "RUST_BACKTRACE")
+"""Variables that a developer's machine may have, and that make either side slower."""
 PHASE_S = 3.0
 """Programs start this much later or less: neither side knows when Slurm looks at its queue."""
 BEYOND_LIMIT_S = 1.0
@@ -143,8 +145,8 @@ def fresh_folder() -> Iterator[Path]:
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """What programs see: records of their own, and byte code."""
-    kept = {key: text for key, text in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
+    """What programs see: records of their own, byte code, and no wish to debug the engine."""
+    kept = {key: text for key, text in os.environ.items() if key not in UNUSUAL}
     return {**kept, "MILKWEED_HOME": str(folder / "home")}
 
 
@@ -186,8 +188,7 @@ def alternate(hosts: int, repeat: int, reconnect: bool) -> Found:
     for number in range(repeat):
         for who in (OURS, PEER) if number % 2 == 0 else (PEER, OURS):
             time.sleep(phase.uniform(0, PHASE_S))
-            sides.claim_memory()
-            with fresh_folder() as folder:
+            with sides.claimed_memory(), fresh_folder() as folder:
                 found[who].append(run_pair(who, hosts, folder, reconnect))
     return found
 
