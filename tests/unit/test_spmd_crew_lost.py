@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from milkweed.errors import BackendError
 from milkweed.spmd import run as run_module
 from milkweed.spmd.crew import REJOIN_S, RETRY_S, Crew
 from milkweed.status import Status
@@ -30,8 +31,7 @@ def test_output_of_ranks_is_shown(world: World) -> None:
     world.gather(1, 1)
     for kind in ("proc", "host", "rank"):
         keeper.tell({"ev": "out", "kind": kind, "lines": [kind]})
-    keeper.tell({"ev": "launched", "host": "w/0"})
-    assert world.heard()["ev"] == "launched"
+    until(lambda: world.shown)  # the last of them: what overtakes it would be shown before it
     assert [message["kind"] for message in world.shown] == ["rank"]
 
 
@@ -219,6 +219,27 @@ def test_a_node_that_its_scheduler_does_not_hear_either(world: World, back: bool
     else:
         assert world.heard()["reason"] == "node n0 is allocated*"
         assert world.waited_s >= REJOIN_S
+
+
+def test_a_scheduler_that_cannot_be_asked_ends_nothing(world: World) -> None:
+    """Its commands may be missing for a moment, while somebody puts newer ones there."""
+    keeper, crew = join_remote(world)
+
+    def says(_s: float) -> Status:
+        raise BackendError("squeue cannot be run", seen="no such file")
+
+    world.backend.says = says
+
+    def sleep(seconds: float) -> None:
+        world.clock.sleep(seconds)
+        if len(world.keepers) == 1 and world.waited_s > 10:
+            world.remote("w/0", port=keeper.port)
+
+    world.sleep = sleep
+    keeper.close()
+    until(lambda: len(world.keepers) == 2)
+    world.keepers[1].wait_for("report")
+    assert crew.lost == {}
 
 
 def test_a_scheduler_that_is_silent_ends_nothing(world: World) -> None:

@@ -112,3 +112,13 @@ def test_what_others_print_is_not_shown(ears: Ears) -> None:
     """Ranks are one thing, procs of actors another."""
     ears.take({"ev": "out", "kind": "proc", "lines": ["x"]}, out(1))
     assert ears.words == [1]
+
+
+def test_an_answer_waits_for_no_line_that_nobody_reads(ears: Ears) -> None:
+    """One host's output fills a terminal that stands still: another host's ranks start all the same."""
+    ears.free.clear()
+    ears.take(out(1), out(2), {"ev": "launched", "id": "T.0", "host": "w/1"})
+    assert [message["ev"] for message in ears.all] == ["launched"]
+    ears.free.set()
+    ears.hearing.close()
+    assert [message["ev"] for message in ears.all] == ["launched", "out", "out"]

@@ -188,3 +188,12 @@ def test_numbered_lines_are_never_left_out() -> None:
     slow.backlog = clients.MAX_BACKLOG_BYTES + 1
     Client(cast("Any", slow)).send(line("0", "a", number=1))
     assert slow.sent == [line("0", "a", number=1)]
+
+
+def test_empty_lines_take_room_too() -> None:
+    """A rank that prints nothing but line ends fills no memory either."""
+    box, told = Outbox(lambda _message: None), 0
+    while box._size < outbox.WINDOW_BYTES:
+        box.put({"ev": "out", "lines": [""] * 1000})
+        told += 1
+    assert told < 300

@@ -161,9 +161,10 @@ class Crew:
             self._send(label, {"op": "report", "id": self._running, "number": heard})
 
     def _may_come_back(self, session: Session) -> bool:
-        status = glance(self.target.backend, self.target.handle, fresh=True)
-        if status.liveness in {Liveness.ENDED, Liveness.PENDING}:
-            return False
+        with contextlib.suppress(MilkweedError):  # a scheduler that cannot be asked tells of no end
+            status = glance(self.target.backend, self.target.handle, fresh=True)
+            if status.liveness in {Liveness.ENDED, Liveness.PENDING}:
+                return False
         known = [
             explain(self.target.backend, self.target.handle, label) for label in session.labels
         ]
@@ -298,7 +299,7 @@ class Crew:
             target.backend.admit(target.handle, hosts)
         for label in hosts:
             known = explain(target.backend, target.handle, label)
-            if known.state is HostState.FAILED:
+            if known.state is HostState.FAILED and not known.unheard:
                 self._saw_host({"host": label, "state": "failed", "reason": known.reason})
 
     def gather(self, least: int, most: int, *, timeout_s: float, last_call_s: float) -> list[str]:

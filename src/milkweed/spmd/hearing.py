@@ -37,6 +37,9 @@ class Hearing:
 
     def take(self, session: Session, message: Message) -> None:
         """Take a word, unless it is known; one that came too early is told again, after those it overtook."""
+        if "number" not in message and message.get("ev") != "out":
+            self._hand_on(message)  # an answer to an order waits for no line that nobody reads
+            return
         with self._lock:
             if number := message.get("number"):
                 key = (str(message["id"]), str(message["host"]))

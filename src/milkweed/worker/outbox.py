@@ -18,6 +18,7 @@ WINDOW_BYTES = 4 * 2**20
 ASK_BYTES = WINDOW_BYTES // 16
 """How much is said before a client is asked whether it heard it."""
 _HEAD_BYTES = 200
+_LINE_BYTES = 16
 
 
 class Kept(NamedTuple):
@@ -48,7 +49,7 @@ class Outbox:
         if self._over:
             self._tell(message)
             return
-        size = _HEAD_BYTES + sum(map(len, message.get("lines", ())))
+        size = _HEAD_BYTES + sum(len(line) + _LINE_BYTES for line in message.get("lines", ()))
         self._last += 1
         self._size += size
         self._unasked += size
