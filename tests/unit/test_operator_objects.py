@@ -139,6 +139,9 @@ def test_a_template_is_passed_on_whole() -> None:
     template["spec"]["alsoNew"] = True
     made = make_stateful_set(stored(podTemplate=template))["spec"]["template"]
     assert made["future"] == {"deep": [1, None, "x"]}
+    assert (
+        made["spec"].pop("containers")[0].items() >= template["spec"].pop("containers")[0].items()
+    )
     assert made["spec"] == template["spec"]
 
 

@@ -10,6 +10,8 @@ APP_LABEL = "app.kubernetes.io/name"
 APP = "monarch-worker"
 MESH_LABEL = f"{MESHES.group}/mesh-name"
 DEFAULT_PORT = 26600
+WORKER = "worker"
+"""The container that runs the worker."""
 _SERVICE = "-svc"
 
 

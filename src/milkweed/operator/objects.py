@@ -12,12 +12,12 @@ from ..kube.meshes import (
     API_VERSION,
     APP,
     APP_LABEL,
-    DEFAULT_PORT,
     KIND,
     make_selector,
     service_name,
 )
 from ..kube.resources import MESHES
+from .probe import add_probe, keep_probe, read_port
 from .reading import Object, items, mapping, name_of, namespace_of, number, pick, text, uid_of
 
 HASH = f"{MESHES.group}/desired-pod-template-hash"
@@ -59,7 +59,7 @@ def read_template(mesh: Object) -> dict[str, Any]:
 def make_service(mesh: Object) -> dict[str, Any]:
     """The headless Service that gives the hosts their names, before they are ready too."""
     name = name_of(mesh)
-    port = number(mesh, "spec", "port") or DEFAULT_PORT
+    port = read_port(mesh)
     selector = make_selector(name)
     return {
         "apiVersion": "v1",
@@ -74,13 +74,23 @@ def make_service(mesh: Object) -> dict[str, Any]:
     }
 
 
-def make_stateful_set(mesh: Object) -> dict[str, Any]:
-    """The StatefulSet whose pods are the hosts: all start at once, and keep their names."""
+def make_stateful_set(mesh: Object, seen: Object | None = None) -> dict[str, Any]:
+    """The StatefulSet whose pods are the hosts: all start at once, and keep their names.
+
+    Workers without a readiness probe get one. Where a StatefulSet is there, `seen`, they get it with another
+    template only: nobody is restarted for a probe, neither hosts of another operator nor of a milkweed that
+    gave none.
+    """
     name, template = name_of(mesh), read_template(mesh)
     selector = make_selector(name)
     labels, annotations = _pass_on(mesh)
     annotations[PASSED_ON] = _render_passed_on(labels, annotations)
     annotations[HASH] = hash_template(template)
+    made = _make_template(template, selector)
+    if seen is None or _is_asked_anew(seen, annotations[HASH]):
+        add_probe(made, mesh)
+    else:
+        keep_probe(made, mesh, pick(seen, "spec", "template"))
     return {
         "apiVersion": "apps/v1",
         "kind": "StatefulSet",
@@ -91,7 +101,7 @@ def make_stateful_set(mesh: Object) -> dict[str, Any]:
             "selector": {"matchLabels": selector},
             "podManagementPolicy": "Parallel",
             "updateStrategy": {"type": "RollingUpdate"},
-            "template": _make_template(template, selector),
+            "template": made,
         },
     }
 
@@ -114,6 +124,15 @@ def _make_template(template: Any, selector: Mapping[str, str]) -> dict[str, Any]
     made = copy.deepcopy(mapping(template))
     labels = mapping(made, "metadata", "labels") | dict(selector)
     return made | {"metadata": mapping(made, "metadata") | {"labels": labels}}
+
+
+def _is_asked_anew(seen: Object, mark: str) -> bool:
+    """Whether another template is asked for than before. The marks of other operators say nothing to us.
+
+    A difference to what is there says nothing either: others may bend every template on its way in.
+    """
+    notes = mapping(seen, "metadata", "annotations")
+    return PASSED_ON in notes and notes.get(HASH) != mark
 
 
 # Labels and annotations of the mesh. Queues such as Kueue read them on the StatefulSet, and mark pods themselves.

@@ -95,7 +95,7 @@ def decide(world: World) -> Decision:
         return Decision()
     pairs = [
         (SERVICES, make_service(world.mesh), world.service),
-        (STATEFUL_SETS, make_stateful_set(world.mesh), world.stateful_set),
+        (STATEFUL_SETS, make_stateful_set(world.mesh, world.stateful_set), world.stateful_set),
     ]
     for _resource, wanted, seen in pairs:
         if seen is not None and (trouble := _find_trouble(world.mesh, wanted, seen)):

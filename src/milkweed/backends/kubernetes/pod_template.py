@@ -25,14 +25,13 @@ from ...compute import Compute, Mount
 from ...compute_fields import AMD, NVIDIA
 from ...errors import SpecError
 from ...image import DEFAULT_IMAGE, check_image
+from ...kube.meshes import WORKER
 from ...labels import check_dns_label, check_label_key
 from ...quantities import parse_quantity, tidy_quantity
 from ...spec import suggest
 from .names import make_object_name
 from .pod_models import Json, parse_model
 
-WORKER = "worker"
-"""The container that runs the worker; else it is the first one."""
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 GPU_MEMORY_NOTE = "gpu-memory"
 SHM, FUSE = "dev-shm", "dev-fuse"
