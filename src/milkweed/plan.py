@@ -173,22 +173,35 @@ def make_plan(
         reason = f"nothing is known about the recorded allocation: {why}"
         return Plan(action=Action.NOTHING, reasons=(reason,), spec=spec, apply_id=at, blocked=True)
     changes = diff_specs(observed.spec, spec)
-    lost = observed.status.failed_hosts
-    if not changes and lost:
+    if changes:
+        resize = _resize(spec, observed, changes) if can_resize else None
+        return resize or _changed(spec, changes, at, _describe_change(spec, observed), word)
+    if lost := observed.status.lost_hosts:
         return _changed(spec, changes, at, f"hosts were lost: {_describe(lost)}", word)
-    if not changes:
-        action = Action.NOTHING if held else Action.REUSE
-        return _plan(action, f"the allocation is {live.value} and nothing changed", spec, at)
-    stuck = _stuck(observed.spec, spec, lost)
-    if can_resize and not stuck and _only_sizes(changes, observed.spec, spec):
-        reason = "only the sizes of meshes changed"
-        return Plan(
-            action=Action.RESIZE, reasons=(reason,), spec=spec, changes=changes, apply_id=at
-        )
-    reason = f"the declaration differs from the {live.value} allocation"
-    if stuck:
+    action = Action.NOTHING if held else Action.REUSE
+    return _plan(action, f"the allocation is {live.value} and nothing changed", spec, at)
+
+
+def _resize(spec: JobSpec, observed: Observed, changes: tuple[Change, ...]) -> Plan | None:
+    """The plan for other sizes; None when more than sizes changed, or when what would be left is lost."""
+    at = observed.apply_id
+    if observed.spec is None or not _only_sizes(changes, observed.spec, spec):
+        return None
+    if risky := _stuck(spec, observed, unheard=True):
+        reason = f"a smaller mesh would keep hosts of which nothing is known: {_describe(risky)}"
+        return Plan(action=Action.NOTHING, reasons=(reason,), spec=spec, apply_id=at, blocked=True)
+    if _stuck(spec, observed):
+        return None
+    reason = "only the sizes of meshes changed"
+    return Plan(action=Action.RESIZE, reasons=(reason,), spec=spec, changes=changes, apply_id=at)
+
+
+def _describe_change(spec: JobSpec, observed: Observed) -> str:
+    live = observed.status.liveness.value if observed.status else ""
+    reason = f"the declaration differs from the {live} allocation"
+    if stuck := _stuck(spec, observed):
         reason += f", and a smaller one would keep hosts that were lost: {_describe(stuck)}"
-    return _changed(spec, changes, at, reason, word)
+    return reason
 
 
 def _follow(spec: JobSpec, observed: Observed) -> Plan | None:
@@ -221,15 +234,17 @@ def _changed(
     )
 
 
-def _stuck(before: JobSpec, after: JobSpec, lost: Sequence[HostStatus]) -> list[HostStatus]:
-    """Lost hosts that would be all or part of what is left of a mesh that gets smaller.
+def _stuck(after: JobSpec, observed: Observed, *, unheard: bool = False) -> list[HostStatus]:
+    """Lost hosts, or those only not heard, that would be part of what is left of a mesh that gets smaller.
 
     Others do not stand in the way: a mesh may grow beside them, and those at its end go first.
     """
+    before = observed.spec.sizes if observed.spec else {}
     found: list[HostStatus] = []
-    for host in lost:
+    for host in observed.status.failed_hosts if observed.status else ():
         mesh, _, rank = host.host.rpartition("/")
-        if int(rank) < after.sizes.get(mesh, 0) < before.sizes.get(mesh, 0):
+        smaller = int(rank) < after.sizes.get(mesh, 0) < before.get(mesh, 0)
+        if smaller and host.unheard is unheard:
             found.append(host)
     return found
 

@@ -87,6 +87,11 @@ class Status:
         """The hosts whose worker ended by itself."""
         return tuple(host for host in self.hosts if host.state is HostState.FAILED)
 
+    @property
+    def lost_hosts(self) -> tuple[HostStatus, ...]:
+        """Those of them that will not come back; one that is only not heard may."""
+        return tuple(host for host in self.failed_hosts if not host.unheard)
+
     def describe(self) -> str:
         """One line for a person: liveness, how many hosts are ready, and why."""
         text = self.liveness.value

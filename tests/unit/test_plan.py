@@ -223,6 +223,30 @@ def with_lost(*hosts: str, size: int = 3) -> Observed:
     return Observed(spec=spec({"a": size}), status=status, apply_id="id-1")
 
 
+def with_unheard(host: str) -> Observed:
+    """An allocation one of whose hosts is not heard by its scheduler."""
+    observed = with_lost(host)
+    status = observed.status or Status(liveness=Liveness.RUNNING)
+    unheard = tuple(replace(each, unheard=True) for each in status.hosts)
+    return replace(observed, status=replace(status, hosts=unheard))
+
+
+def test_a_host_that_is_only_not_heard_is_no_loss() -> None:
+    """A cable that was pulled ends no allocation, whatever the person has allowed."""
+    plan = make_plan(spec({"a": 3}), with_unheard("a/1"), on_change="replace")
+    assert plan.action is Action.REUSE
+
+
+@pytest.mark.parametrize("word", [None, "replace"])
+def test_nothing_is_given_back_to_keep_a_host_that_nobody_hears(word: str | None) -> None:
+    """If it is lost, too, nothing would be left; if it is not, replacing it all would be a pity."""
+    plan = make_plan(spec({"a": 1}), with_unheard("a/0"), can_resize=True, on_change=word)
+    assert (plan.action, plan.blocked) == (Action.NOTHING, True)
+    assert "would keep hosts of which nothing is known: a/0 (its node is DOWN)" in plan.reasons[0]
+    last = make_plan(spec({"a": 2}), with_unheard("a/2"), can_resize=True)
+    assert last.action is Action.RESIZE
+
+
 @pytest.mark.parametrize(
     ("lost", "size"), [("a/0", 4), ("a/2", 4), ("a/2", 2), ("a/1", 1)], ids=str
 )
