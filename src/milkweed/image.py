@@ -27,6 +27,8 @@ KINDS: tuple[StepKind, ...] = ("run", "pip", "env", "copy", "workdir")
 Reader = Callable[[str], Iterable[tuple[str, bytes]]]
 """Reads a local file or folder: the name below it, and the content, of each file. A file's own name is empty."""
 
+_SIGNS = frozenset("/:@")
+"""What tells the name of a container image from a word that somebody calls theirs."""
 _PART = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
 _REFERENCE = re.compile(
     r"(?:[A-Za-z0-9][A-Za-z0-9.-]*(?::\d+)?/)?"  # the registry
@@ -78,6 +80,8 @@ class Image:
     """
 
     name: str | None = None
+    """The container image as `registry/image:tag`, where `image_id` names none; else a word for people, which
+    means nothing. It is a container image when a slash, a colon or an @ is in it."""
     image_id: str | None = None
     python_path: str | None = None
     install_cmd: str | None = None
@@ -98,9 +102,15 @@ class Image:
             check_image(self.image_id, field="image")
 
     @property
+    def _is_named(self) -> bool:
+        return not _SIGNS.isdisjoint(self.name or "")
+
+    @property
     def image(self) -> str:
         """The container image: the one that was named, or the default."""
-        return self.image_id or DEFAULT_IMAGE
+        if self.image_id is not None:
+            return self.image_id
+        return check_image(self.name, field="image.name") if self._is_named else DEFAULT_IMAGE
 
     @property
     def steps(self) -> tuple[Step, ...]:
@@ -112,7 +122,7 @@ class Image:
         return make_steps(self, read)
 
     def from_docker(self, image_id: str) -> Image:
-        """Start from a container image: `registry/image:tag`."""
+        """Start from a container image: `registry/image:tag`; it wins over the name."""
         check_image(image_id, field="image")
         if self.image_id not in {None, image_id}:
             raise SpecError(

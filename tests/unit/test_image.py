@@ -59,6 +59,36 @@ def test_the_container_image_is_the_one_named_or_the_default() -> None:
     assert Image("x", "busybox:1").image == "busybox:1"
 
 
+@pytest.mark.parametrize(
+    "name", ["localhost/worker:1", "worker:1", "team/worker", f"a@sha256:{'0' * 64}"]
+)
+def test_a_name_with_signs_is_a_container_image(name: str) -> None:
+    """So the name is all that has to be said; what a Dockerfile or `from_docker` says wins."""
+    assert Image(name=name).image == name
+    assert Image(name=name).pip_install("torch").steps != Image().pip_install("torch").steps
+    assert Image(name=name).from_docker("busybox").image == "busybox"
+    made = Image.from_dockerfile("Dockerfile", name, read_text=lambda _path: "FROM busybox")
+    assert made.image == "busybox"
+
+
+@pytest.mark.parametrize("name", ["monarch-worker", "my training", "Lunch 2"])
+def test_any_other_name_is_for_people(name: str) -> None:
+    """It may be anything, and changes nothing."""
+    assert Image(name=name).image == DEFAULT_IMAGE
+    assert Image(name=name).pip_install("torch").steps == Image().pip_install("torch").steps
+
+
+def test_a_container_image_that_is_misspelt_is_not_taken_for_a_word() -> None:
+    """Else the default image would run instead, without a word."""
+    with pytest.raises(SpecError, match=r"image\.name: 'ghcr.io/You/worker:1' is not"):
+        _ = Image(name="ghcr.io/You/worker:1").image
+
+
+def test_any_name_will_do_beside_a_container_image() -> None:
+    """Then it is for people, whatever signs are in it."""
+    assert Image(name="Ada/LLM run").from_docker("busybox").image == "busybox"
+
+
 def test_an_image_has_one_base() -> None:
     """A second, other base is a mistake; the same one is not."""
     assert BASE.from_docker("python:3.12") == BASE

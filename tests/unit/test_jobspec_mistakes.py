@@ -67,14 +67,23 @@ def test_a_mistake_while_nobody_answers_stays_open() -> None:
     assert (entry.intended, entry.status.state) == (True, State.WAITING)
 
 
-def test_a_mistake_of_a_step_that_cannot_be_found() -> None:
-    """Whether it submitted something nobody can tell: its mark is told, so that a person can look."""
+@pytest.mark.parametrize("twice", [False, True])
+def test_a_mistake_of_a_step_that_cannot_be_found(*, twice: bool) -> None:
+    """Whether it submitted something nobody can tell: its mark is told, so that a person can look.
+
+    Its class may be wrong there, too.
+    """
 
     class Blind(StepBase):
         name = "submit"
 
         def run(self, stage: Path) -> None:
             raise ValueError("somewhere")
+
+        def find(self) -> Handle | None:
+            if twice:
+                raise AttributeError("again")
+            return super().find()
 
     class BlindTalker(Talker):
         pass

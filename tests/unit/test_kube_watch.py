@@ -10,7 +10,7 @@ import pytest
 
 from milkweed.errors import AccessError, BackendError, UnreachableError
 from milkweed.kube import watch
-from milkweed.kube.api import Api, ApiError
+from milkweed.kube.api import Api
 from milkweed.kube.resources import NODES, PODS
 from milkweed.kube.watch import Watch
 from unit.kube_fake import (
@@ -222,21 +222,6 @@ def test_pauses_grow_and_end(fake: FakeApi, looking: Watch, pauses: list[float])
     longest = [0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10.0, 10.0, 10.0]
     assert all(most / 2 <= pause <= most for pause, most in zip(pauses, longest, strict=True))
     last.end()
-
-
-def test_a_refusal_is_told_until_it_is_lifted(fake: FakeApi, api: Api) -> None:
-    """Whoever may not look hears that, and sees as soon as it is allowed."""
-    gate, feed = Gate(), Feed()
-    fake.script(Reply(403, {"message": "pods is forbidden"}), listed(5, pod("a", 1)), feed)
-    with Watch(api, PODS, "lab", pause=gate) as looking:
-        assert looking.wait_listed(WAIT_S)
-        gate.wait_reached()
-        with pytest.raises(ApiError, match="pods is forbidden"):
-            looking.objects()
-        gate.open(9)
-        assert feed.opened.wait(WAIT_S)
-        assert names(looking) == ["a"]
-    feed.end()
 
 
 def test_a_failed_login_is_tried_seldom(api: Api) -> None:

@@ -183,6 +183,8 @@ def test_what_is_told_of_a_mesh_is_what_the_endpoint_shows(
     condition = {"type": "Ready", "status": "False", "reason": "Conflict", "message": "taken"}
     endpoint.meshes["w"]["status"] = {"conditions": [condition]}
     assert read_meshes(api, HANDLE) == {"w": Told("Conflict", "taken")}
+    endpoint.meshes["w"]["leaving"] = True
+    assert read_meshes(api, HANDLE) == {}
 
 
 def test_clients_are_not_made(api: AskedApi) -> None:

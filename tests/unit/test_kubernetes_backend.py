@@ -19,7 +19,7 @@ from milkweed.bell import Bell
 from milkweed.errors import BackendError, DeadlineError, SpecError, UnreachableError
 from milkweed.job import lifecycle
 from milkweed.kube.api import ApiError
-from milkweed.kube.resources import MESHES, PODS, SECRETS
+from milkweed.kube.resources import MESHES, PODS, SECRETS, Resource
 from milkweed.state import StateFile
 from milkweed.status import Liveness
 from programs import wait_until
@@ -42,6 +42,18 @@ def lose_files(home: Path) -> None:
 
 
 # Checking
+
+
+def test_where_a_job_was_asked_for_is_known_though_nobody_answered(space: Space) -> None:
+    """Who looks for it later asks there: in the default context it would never be found."""
+    space.down = True
+    with pytest.raises(UnreachableError):
+        submit(make_spec({"w": 1}, kubeconfig="/of/the/job"))
+    space.down = False
+    space.reached.clear()
+    assert KubernetesBackend().find(APPLY_ID) is None
+    assert space.reached
+    assert {kubeconfig for _context, kubeconfig in space.reached} == {"/of/the/job"}
 
 
 def test_what_is_wrong_by_itself_is_refused_without_asking(space: Space) -> None:
@@ -282,6 +294,30 @@ def test_ending_waits_for_the_pods(space: Space) -> None:
     delete_objects(space, handle, pause=pause)
     assert waits == [APPLY_ID] * 3
     assert [verb for verb, _plural, _name in space.writes].count("delete") == 3
+
+
+def test_ending_waits_for_the_objects_too(space: Space, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mesh goes after all that was made of it: until then something could still make a pod."""
+    handle = submit()
+    policies: list[str] = []
+    waits: list[Any] = []
+
+    def delete(
+        resource: Resource, namespace: str, name: str, uid: str = "", **options: str
+    ) -> bool:
+        if resource is not MESHES:
+            return Space.delete(space, resource, namespace, name, uid)
+        policies.append(options["policy"])
+        return True
+
+    def pause(_api: object, _handle: object) -> None:
+        waits.append(1)
+        if len(waits) == 2:
+            space.remove(MESHES.plural, "lab", mesh_name())
+
+    monkeypatch.setattr(space, "delete", delete)
+    delete_objects(space, handle, pause=pause)
+    assert (policies, len(waits)) == (["Foreground"], 2)
 
 
 def test_an_end_that_does_not_come_has_a_deadline(space: Space) -> None:

@@ -94,6 +94,17 @@ def test_a_client_whose_pod_was_taken_away_has_ended(space: Space, handle: dict[
     assert reason.endswith("its Job has failed: BackoffLimitExceeded: once")
 
 
+def test_a_client_that_succeeded_has_ended_without_its_pod_too(
+    space: Space, handle: dict[str, Any]
+) -> None:
+    """A node that is taken away takes the pod along; its Job knows how it ended."""
+    status = {"status": {"conditions": [{"type": "Complete", "status": "True"}]}}
+    space.patch(JOBS, "lab", NAME, status)
+    live, reason, code = look(handle)
+    assert (live, code) == (Liveness.ENDED, 0)
+    assert reason == "its client ended with exit code 0, and its pod is gone"
+
+
 def test_a_client_whose_job_is_gone_has_ended(space: Space, handle: dict[str, Any]) -> None:
     """Nothing comes of it any more. Who may not look sees no end."""
     space.remove(JOBS.plural, "lab", NAME)
@@ -102,7 +113,7 @@ def test_a_client_whose_job_is_gone_has_ended(space: Space, handle: dict[str, An
     space.forbidden.clear()
     live, reason, code = look(handle)
     assert (live, code) == (Liveness.ENDED, 1)
-    assert "its Job was deleted, or never made" in reason
+    assert reason == "its client is gone: its Job is not there"
 
 
 def test_a_client_without_a_pod_is_asked_for_seldom(
@@ -162,6 +173,9 @@ def test_a_client_runs_where_its_hosts_may_and_as_the_worker() -> None:
 
 # Its end
 
+MESH = {"name": "w", "kept": True, "hosts": 2, "port": 26600}
+HANDLE = {"apply_id": APPLY_ID, "namespace": "lab", "meshes": {"w": MESH}}
+
 
 @pytest.mark.parametrize(("patience_s", "asked"), [(0.0, 2), (3.0, 4), (60.0, 6)])
 def test_hosts_that_come_anew_are_told_too(
@@ -175,8 +189,22 @@ def test_hosts_that_come_anew_are_told_too(
         return door.host == "w/0" or told.count("w/1") > 4
 
     monkeypatch.setattr(blind, "_end", tell)
-    mesh = {"name": "w", "kept": True, "hosts": 2, "port": 26600}
-    handle = {"apply_id": APPLY_ID, "namespace": "lab", "meshes": {"w": mesh}}
-    blind.end(handle, patience_s=patience_s, sleep=clock.advance, clock=clock)
+    blind.end(HANDLE, patience_s=patience_s, sleep=clock.advance, clock=clock)
     assert len(told) == asked
     assert told.count("w/0") == 1
+
+
+def test_who_is_hurried_tells_every_host_once(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pod that is evicted while it ends its hosts has some seconds left: none is forgotten for that."""
+    clock, told, signals = FakeClock(), list[str](), list[int]()
+
+    def tell(door: Any) -> bool:
+        signals.append(15)  # it comes while the first of them is told
+        told.append(door.host)
+        return False
+
+    monkeypatch.setattr(blind, "_end", tell)
+    blind.end(
+        HANDLE, patience_s=60.0, hurried=lambda: bool(signals), sleep=clock.advance, clock=clock
+    )
+    assert sorted(told) == ["w/0", "w/1"]

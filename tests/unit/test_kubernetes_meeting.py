@@ -114,6 +114,27 @@ def test_a_change_of_size_does_not_make_it_forgotten(
     assert space.get(MESHES, "lab", mesh_name())["spec"]["replicas"] == 3
 
 
+@pytest.mark.parametrize("keep", [True, False])
+def test_a_change_of_size_keeps_nobody_who_was_not_kept(space: Space, *, keep: bool) -> None:
+    """Hosts of a program alone end with it, also those that it has asked for later."""
+    handle = submit(keep=keep)
+    KubernetesBackend().resize(handle, make_spec({"w": 3}))
+    told = json.loads(read_secret(space, secret_name(APPLY_ID))["part-0"])
+    assert told["keep"] is keep
+
+
+def test_nothing_that_others_wrote_meanwhile_is_written_over(
+    space: Space, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The version that was read is the one that may be changed; whoever comes next notes it."""
+    handle, sent = submit(), list[Any]()
+    patch = space.patch
+    monkeypatch.setattr(space, "patch", lambda *words: sent.append(words[-1]) or patch(*words))
+    version = space.get(SECRETS, "lab", secret_name(APPLY_ID))["metadata"]["resourceVersion"]
+    KubernetesBackend().joined(handle, ["w/0"])
+    assert [each["metadata"] for each in sent] == [{"resourceVersion": version}]
+
+
 # A container that is started again
 
 

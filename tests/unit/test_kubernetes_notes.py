@@ -196,6 +196,8 @@ def test_another_cluster_of_the_same_name_is_not_asked(
         assert not caught.value.transient
         assert "asked for at https://here:6443" in caught.value.seen
         assert server in caught.value.seen
+        wanted = f"kubectl -n lab delete jobs,monarchmeshes,secrets -l {JOB_LABEL}={APPLY_ID}"
+        assert wanted in caught.value.hint
     with pytest.raises(BackendError, match="another cluster"):
         backend.find(APPLY_ID)
     with pytest.raises(BackendError, match="another cluster"):
@@ -221,6 +223,17 @@ def test_a_cluster_at_another_address_is_the_same(space: Space) -> None:
     name_cluster(space, "two")
     with pytest.raises(BackendError, match="another cluster"):
         KubernetesBackend().poll(handle)
+
+
+def test_a_resize_forgets_no_cluster(space: Space) -> None:
+    """Whose id is not shown for a moment: without it another address would be another cluster."""
+    name_cluster(space, "one")
+    handle = submit()
+    space.forbidden.add(("get", NAMESPACES.plural))
+    which._read_uid.cache_clear()
+    resized = KubernetesBackend().resize(handle, make_spec({"w": 3}))
+    assert resized["cluster"] == handle["cluster"]
+    assert resized["cluster"]["uid"] == "one"
 
 
 def test_an_authority_is_the_same_however_it_is_written(space: Space) -> None:

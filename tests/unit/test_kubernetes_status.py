@@ -144,6 +144,20 @@ def test_pods_on_their_way_out_are_an_end_without_their_object(space: Space) -> 
     assert look(handle)[0] is Liveness.ENDED
 
 
+def test_an_object_that_is_being_deleted_is_gone(space: Space) -> None:
+    """It stays until its last pod is gone, which a node that does not answer may keep for ever."""
+    handle = submit()
+    left = "2024-01-01T00:00:00Z"
+    space.add_pod(PODS_OF_W[0], deletionTimestamp=left)
+    space.edit(
+        MESHES.plural,
+        "lab",
+        mesh_name(),
+        lambda mesh: mesh["metadata"].update(deletionTimestamp=left),
+    )
+    assert look(handle) == (Liveness.ENDED, f"its objects are gone: {mesh_name()}")
+
+
 @pytest.mark.parametrize("verb", ["list", "list all"])
 def test_who_may_not_look_at_objects_sees_no_end(space: Space, verb: str) -> None:
     """What nobody can tell is not gone."""

@@ -113,6 +113,15 @@ def test_a_host_that_waits_says_why_while_others_run(space: Space) -> None:
         ("FailedMount", "timed out waiting for the condition: secret not found"),
         ("FailedMount", 'configmap "kube-root-ca.crt" not found'),
         ("FailedMount", 'secret "milkweed-0a1b2c3d-hosts" not found'),
+        ("FailedMount", 'secrets "milkweed-0a1b2c3d-hosts" is forbidden: may not read'),
+        (
+            "FailedMount",
+            "driver name ebs.csi.aws.com not found in the list of registered CSI drivers",
+        ),
+        (
+            "FailedMount",
+            "secrets \"s\" is forbidden: no relationship found between node 'n' and it",
+        ),
         ("FailedCreate", QUOTA),
     ],
 )

@@ -284,6 +284,20 @@ def test_hosts_that_are_over_are_replaced_by_growing(job: World) -> None:
     assert [(each["mesh"], each["rank"]) for each in hosts] == [("w", 0), ("w", 1)]
 
 
+@pytest.mark.parametrize(("state", "added"), [("allocated*", [3]), ("down", [2, 3])])
+def test_growing_replaces_no_host_that_is_only_not_heard(
+    job: World, state: str, added: list[int]
+) -> None:
+    """It may be back, and was paid for with a place in the queue; one whose node is down is replaced."""
+    job.answer(0)
+    job.answer(1)
+    job.run()
+    job.show_nodes(n3=state)
+    job.slurm.answer("sbatch", "9\n")
+    job.backend.resize(job.handle, job.spec(4))
+    assert [each["rank"] for each in load_parts(job.folder, 0)[1]["hosts"]] == added
+
+
 def test_resizing_while_nobody_answers_changes_nothing(job: World) -> None:
     """No file is written and nothing is submitted."""
     before = {path: path.read_bytes() for path in job.folder.glob("part-*")}

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from milkweed import registry
-from milkweed.backends.slurm.backend import SlurmBackend
+from milkweed.backends.marks import Mark, render_mark
+from milkweed.backends.slurm.backend import SlurmBackend, _numbers
 from milkweed.backends.slurm.detail import make_scontrol_states, parse_states
 from milkweed.backends.slurm.places import make_places
-from milkweed.backends.slurm.status import judge_host, make_status
+from milkweed.backends.slurm.status import _load_accounts, judge_host, make_status
 from milkweed.status import HostState, Liveness
 from unit.slurm_fake import APPLY_ID, FakeSlurm, line, part, row, save_part_file
 from unit.slurm_jobs import handle_of
@@ -107,3 +108,18 @@ def test_a_status_says_that_hosts_stand_still(cluster: FakeSlurm, home: Path) ->
     status = SlurmBackend().poll(handle_of())
     assert (status.liveness, status.halted, status.failed_hosts) == (Liveness.RUNNING, True, ())
     assert "running, 0/1 hosts ready (Slurm job 7 is SUSPENDED" in status.describe()
+
+
+def test_a_follow_up_that_was_never_recorded_is_known_by_its_mark(tmp_path: Path) -> None:
+    """Without a number sacct would tell how a stranger's job ended."""
+    handle = {**handle_of(7), "generation": 1, "folder": str(tmp_path)}
+    for number, generation in ((7, 0), (8, 1)):
+        mark = Mark(APPLY_ID, generation, 0, "demo")
+        (tmp_path / f"mark-{number}").write_text(render_mark(mark))
+    assert _numbers(handle) == [8]
+
+
+def test_accounts_are_not_asked_for_jobs_without_a_number(cluster: FakeSlurm) -> None:
+    """They would tell of all jobs of this user."""
+    assert _load_accounts([]) == []
+    assert cluster.called("sacct") == []

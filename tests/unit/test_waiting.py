@@ -6,11 +6,15 @@ import contextlib
 import os
 import pty
 import sys
+import time
 from collections.abc import Generator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from milkweed.backends import programs
+from milkweed.backends.programs import within
 from milkweed.bell import bell
 from milkweed.errors import (
     AllocationEndedError,
@@ -19,7 +23,7 @@ from milkweed.errors import (
     SpecError,
     UnreachableError,
 )
-from milkweed.job.waiting import SLOWEST_POLL_S, insist, should_cancel, wait_until
+from milkweed.job.waiting import SLOWEST_POLL_S, insist, kill_after, should_cancel, wait_until
 from milkweed.status import HostState, HostStatus, Liveness, Status
 from milkweed.testing import FakeClock
 
@@ -80,6 +84,21 @@ def test_a_host_that_fails_ends_the_wait_for_running(clock: FakeClock) -> None:
     with pytest.raises(HostFailedError, match="host w/1 has failed") as caught:
         wait("running", clock, running(HostState.STARTING, HostState.FAILED, reason="no engine"))
     assert caught.value.seen == "no engine"
+
+
+def test_a_host_that_is_only_not_heard_is_waited_for(clock: FakeClock) -> None:
+    """Its scheduler may hear it again."""
+    failed = running(HostState.READY, HostState.FAILED)
+    silent = replace(failed, hosts=tuple(replace(host, unheard=True) for host in failed.hosts))
+    assert wait("running", clock, silent, READY) is READY
+
+
+def test_tidying_up_has_time_of_its_own() -> None:
+    """What is ended after a wait is not cut off by the deadline of that wait."""
+    limits: list[float] = []
+    with within(time.monotonic() - 1.0):
+        kill_after(lambda: limits.append(programs._limit(30.0)), KeyboardInterrupt())
+    assert limits == [30.0]
 
 
 def test_a_wait_has_a_deadline_that_cancels_nothing(clock: FakeClock) -> None:

@@ -25,7 +25,7 @@ FIRST_PAUSE_S = 0.2
 SLOWEST_PAUSE_S = 10.0
 LOGIN_PAUSE_S = 60.0
 """The pause after a login that failed: it may have asked a person."""
-GONE = 410
+FORBIDDEN, GONE = 403, 410
 
 Object = Mapping[str, Any]
 
@@ -158,8 +158,15 @@ class Watch:
         with self.changed:
             self._version = ""
             if not (isinstance(error, ApiError) and error.status == GONE):
-                self._trouble = error
+                self._trouble = self._judge(error)
                 self._tell()
+
+    def _judge(self, error: MilkweedError) -> MilkweedError:
+        """A server that has just started knows nobody's rights for a moment: that is no refusal."""
+        if self._listed and isinstance(error, ApiError) and error.status == FORBIDDEN:
+            what = "the API server forbids what it has allowed before"
+            return UnreachableError(what, seen=error.seen, hint=error.hint)
+        return error
 
     def _rest(self, pause_s: float) -> None:
         """Wait before the next try, and never all clients at once."""

@@ -42,7 +42,7 @@ from .finding import (
     read_meshes,
 )
 from .making import Maker, load_place, save_place
-from .meeting import is_met, note_met
+from .meeting import is_kept, is_met, note_met
 from .places import AnyApi, Pod, ask_pod, make_door, make_host, pods_in, selectors_of
 from .pod_parts import part
 from .renewal import check_renewal, describe_time, give_time, judge_time
@@ -79,9 +79,10 @@ class KubernetesBackend:
         namespace = request.spec.options.get("namespace") or api.config.namespace
         plans = make_plans(request.spec, namespace, request.apply_id)
         handle = make_handle(request, api, namespace, plans)
+        # First of all: whatever fails from here on, the next one looks in the right place.
+        save_place(registry.folder_of(request.apply_id), handle)
         if request.client_script:
             check_batch(request, plans)
-        save_place(registry.folder_of(request.apply_id), handle)
         authority, maker = ensure_authority(request.apply_id), Maker(api, handle, request, plans)
         maker.make(authority, worker=pack_worker())
         if request.client_script:
@@ -92,9 +93,15 @@ class KubernetesBackend:
         """Tell the operator another number of pods; those that stay are not touched."""
         api = self._api(handle)
         plans = make_plans(spec, handle["namespace"], handle["apply_id"])
-        request = Request(spec=spec, apply_id=handle["apply_id"])
+        request = Request(spec=spec, apply_id=handle["apply_id"], keep=is_kept(api, handle))
         made = make_handle(request, api, handle["namespace"], plans)
-        resized = {**made, "client": handle["client"]}
+        # The cluster is the same; its id is not shown where nobody answered just now.
+        same = (
+            ("client", "provision")
+            if made["cluster"].get("uid")
+            else ("client", "provision", "cluster")
+        )
+        resized = {**made, **{key: handle[key] for key in same if key in handle}}
         maker = Maker(api, resized, request, plans, met=is_met(api, handle))
         maker.resize(ensure_authority(handle["apply_id"], api, handle), worker=pack_worker())
         return resized
@@ -270,7 +277,9 @@ class KubernetesBackend:
 
     def logs(self, handle: Handle, host: str | None, *, follow: bool) -> Iterator[LogLine]:
         """Ask each host's keeper for its log; `client` is a batch client, of which the cluster has it."""
-        doors = self._log_doors(handle)
+        # A client is asked for in the cluster: hosts that have no name yet do not matter to it.
+        ours = host == CLIENT and handle["client"] and not is_blind(handle)
+        doors = {CLIENT: CLIENT} if ours else self._log_doors(handle)
 
         def alive() -> bool:
             return self.glance(handle).liveness is not Liveness.ENDED
@@ -295,7 +304,7 @@ class KubernetesBackend:
     # Ending
 
     def cancel(self, handle: Handle) -> None:
-        """Delete everything that carries the mark, and wait until its pods are gone; others' pods stay."""
+        """Delete everything that carries the mark, and wait until it is gone; others' pods stay."""
         if is_blind(handle):
             blind.end(handle)
             return

@@ -67,11 +67,12 @@ def pass_on(number, frame):
 for number in (signal.SIGTERM, signal.SIGINT):
     signal.signal(number, pass_on)
 code = client.wait()
+code = code if code >= 0 else 128 - code
 from milkweed.backends.kubernetes.blind import END_PATIENCE_S, end
 with open("{CLIENT_MOUNT}/handle.json") as file:
-    end(json.load(file), patience_s=0.0 if asked else END_PATIENCE_S)
+    end(json.load(file), patience_s=END_PATIENCE_S, hurried=lambda: bool(asked))
 sys.stdout.flush()
-os._exit(code if code >= 0 else 128 - code)
+os._exit(code)
 """.strip()
 
 

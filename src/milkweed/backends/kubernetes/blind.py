@@ -92,16 +92,18 @@ def end(
     handle: Handle,
     *,
     patience_s: float = 0.0,
+    hurried: Callable[[], bool] = lambda: False,
     sleep: Callable[[float], object] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
 ) -> None:
     """Tell all hosts that nobody wants them any more; the operator then ends their meshes.
 
-    One that does not answer may be about to come anew, and would then wait for a client that never comes.
+    One that does not answer may be about to come anew, and would then wait for a client that never comes. Who
+    is `hurried` tells all of them once.
     """
     left, deadline_s = doors(handle), clock() + patience_s
     while left := [door for door, heard in ask_all(left, _end) if not heard]:
-        if clock() >= deadline_s:
+        if hurried() or clock() >= deadline_s:
             return
         sleep(AGAIN_S)
 

@@ -63,13 +63,16 @@ def _ask(api: Api, handle: Handle) -> Status | str:
     except ApiError as error:
         if not error.missing:
             return ""  # who may not look sees no end
-        reason = "its client is gone: its Job was deleted, or never made"
+        reason = "its client is gone: its Job is not there"
         return Status(liveness=Liveness.ENDED, reason=reason, exit_code=1)
     failed = condition(part(job, "status"), "Failed")
     if failed.get("status") == "True":
         said = ": ".join(filter(None, (text(failed, "reason"), text(failed, "message"))))
         reason = f"its client's pod is gone, and its Job has failed: {said}"
         return Status(liveness=Liveness.ENDED, reason=reason, exit_code=1)
+    if condition(part(job, "status"), "Complete").get("status") == "True":
+        reason = "its client ended with exit code 0, and its pod is gone"
+        return Status(liveness=Liveness.ENDED, reason=reason, exit_code=0)
     return _wait([_find_trouble(api, job) or "it has no pod yet"])
 
 

@@ -11,7 +11,7 @@ from ...kube.api import Api, ApiError
 from ...kube.resources import MESHES, PODS, Resource
 from ...kube.watch import Watch
 from .pod_parts import part
-from .told import read_told, trim_mesh
+from .told import is_leaving, read_told, trim_mesh
 
 FIRST_LIST_S = 10.0
 _lock = threading.Lock()
@@ -75,8 +75,8 @@ def _phase(found: Mapping[str, Any] | None) -> tuple[str, str, bool] | None:
     """The phase of a pod, or the trouble of a mesh; and whether it goes."""
     if found is None:
         return None
-    leaving = "deletionTimestamp" in part(found, "metadata")
-    return str(part(found, "status").get("phase", "")), read_told(found).reason, leaving
+    phase = str(part(found, "status").get("phase", ""))
+    return phase, read_told(found).reason, is_leaving(found)
 
 
 def trim(pod: Mapping[str, Any]) -> Mapping[str, Any]:

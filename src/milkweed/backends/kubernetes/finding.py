@@ -20,7 +20,7 @@ from .notes import read_handle
 from .places import AnyApi
 from .pod_parts import part
 from .start import JOB_LABEL, authority_name, secret_name
-from .told import Told, read_told
+from .told import Told, is_leaving, read_told
 from .which import identify
 
 CANCEL_TIMEOUT_S = 120.0
@@ -96,13 +96,16 @@ def _find_secrets(api: Api, handle: Handle) -> list[Any]:
 
 
 def read_meshes(api: AnyApi, handle: Handle) -> dict[str, Told]:
-    """Which meshes of a job are there, and what is told of them: watched, because it is asked often."""
+    """Which meshes of a job are there, and what is told of them: watched, because it is asked often.
+
+    One that is being deleted is not: it stays until its last pod is gone, and no other comes of it.
+    """
     found: Mapping[str, Any] = (
         cluster.meshes_of(api, handle["namespace"], f"{JOB_LABEL}={handle['apply_id']}")
         if isinstance(api, Api)
         else {item["metadata"]["name"]: item for item in list_objects(api, MESHES, handle)}
     )
-    return {name: read_told(mesh) for name, mesh in found.items()}
+    return {name: read_told(mesh) for name, mesh in found.items() if not is_leaving(mesh)}
 
 
 def delete_objects(
@@ -112,17 +115,21 @@ def delete_objects(
     timeout_s: float = CANCEL_TIMEOUT_S,
     pause: Callable[[AnyApi, Handle], None] | None = None,
 ) -> None:
-    """Delete all that carries a job's mark, and wait until its pods are gone."""
+    """Delete all that carries a job's mark, and wait until its pods and meshes are gone.
+
+    A mesh goes after all that was made of it: until then something could still make a pod.
+    """
     deadline_s = time.monotonic() + timeout_s
     namespace = handle["namespace"]
     for resource in (JOBS, MESHES, SECRETS):
         for item in list_objects(api, resource, handle):
-            api.delete(resource, namespace, item["metadata"]["name"])
-    while pods := list_objects(api, PODS, handle):
+            after = {"policy": "Foreground"} if resource is MESHES and isinstance(api, Api) else {}
+            api.delete(resource, namespace, item["metadata"]["name"], **after)
+    while left := [*list_objects(api, PODS, handle), *list_objects(api, MESHES, handle)]:
         if time.monotonic() > deadline_s:
-            names = ", ".join(item["metadata"]["name"] for item in pods)
+            names = ", ".join(item["metadata"]["name"] for item in left)
             raise DeadlineError(
-                "the job's objects were deleted, and pods of it are still there",
+                "the job's objects were deleted, and some of them are still there",
                 seen=names,
                 hint="a node that does not answer keeps its pods; ask again later",
             )

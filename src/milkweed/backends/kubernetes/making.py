@@ -190,7 +190,7 @@ class Maker:
         if not saved:
             raise UnreachableError(
                 f"the MonarchMesh {plan.place.name!r} is changed by others all the time",
-                hint="nothing was asked for; try again, or name the mesh otherwise",
+                hint="try again: what there is of the job is found; or kill it, and name the mesh otherwise",
             )
         return {
             "apiVersion": made["apiVersion"],

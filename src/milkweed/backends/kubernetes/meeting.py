@@ -29,23 +29,34 @@ def is_met(api: AnyApi, handle: Handle) -> bool:
     if _marker(handle).exists():
         return True
     with contextlib.suppress(MilkweedError):
-        parts = _read(api, handle)
+        _version, parts = _read(api, handle)
         return bool(parts) and not any(part["queued"] for part in parts.values())
     return False
+
+
+def is_kept(api: AnyApi, handle: Handle) -> bool:
+    """Whether hosts outlive their client, as they were told; where nobody can tell, they do."""
+    with contextlib.suppress(MilkweedError):
+        _version, parts = _read(api, handle)
+        return not parts or any(part["keep"] for part in parts.values())
+    return True
 
 
 def note_met(api: AnyApi, handle: Handle) -> None:
     """Tell pods that come anew; done once for each machine from which clients come."""
     if _marker(handle).exists() or not any(mesh["kept"] for mesh in handle["meshes"].values()):
         return
+    version, parts = _read(api, handle)
     change = {
         key: base64.b64encode(json.dumps({**part, "queued": False}).encode()).decode()
-        for key, part in _read(api, handle).items()
+        for key, part in parts.items()
         if part["queued"]
     }
     if change:
         name = secret_name(handle["apply_id"])
-        api.patch(SECRETS, handle["namespace"], name, {"data": change})
+        # Never over what somebody has written meanwhile: then the next client notes it.
+        seen = {"metadata": {"resourceVersion": version}} if version else {}
+        api.patch(SECRETS, handle["namespace"], name, {**seen, "data": change})
     _marker(handle).touch(mode=0o600)
 
 
@@ -53,12 +64,13 @@ def _marker(handle: Handle) -> Path:
     return registry.folder_of(handle["apply_id"]) / MET_FILE
 
 
-def _read(api: AnyApi, handle: Handle) -> dict[str, dict[str, Any]]:
-    """What the keepers of each mesh are told."""
-    name = secret_name(handle["apply_id"])
-    data: Mapping[str, str] = api.get(SECRETS, handle["namespace"], name).get("data") or {}
-    return {
+def _read(api: AnyApi, handle: Handle) -> tuple[str, dict[str, dict[str, Any]]]:
+    """What the keepers of each mesh are told, and in which version of the Secret."""
+    secret = api.get(SECRETS, handle["namespace"], secret_name(handle["apply_id"]))
+    data: Mapping[str, str] = secret.get("data") or {}
+    told = {
         key: json.loads(base64.b64decode(value))
         for key, value in data.items()
         if key.startswith(_PART)
     }
+    return str(secret.get("metadata", {}).get("resourceVersion", "")), told

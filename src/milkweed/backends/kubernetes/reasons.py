@@ -132,7 +132,9 @@ _MISSING = re.compile(
 _PASSING = re.compile(
     r"timed? ?out|deadline exceeded|too ?many ?requests|connection re"
     # What the cluster puts into every new namespace, and milkweed beside every mesh: it comes.
-    r'|kube-root-ca|secret "milkweed-[0-9a-f]{8}-hosts"',
+    r'|kube-root-ca|secrets? "milkweed-[0-9a-f]{8}-hosts"'
+    # A node that is new: its drivers register, and the API server learns what its pods may read.
+    r"|registered CSI drivers|no relationship found",
     re.IGNORECASE,
 )
 _CANNOT_START = re.compile(r"last (?:StartError|ContainerCannotRun)\b")

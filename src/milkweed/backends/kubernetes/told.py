@@ -59,6 +59,11 @@ def read_told(mesh: Mapping[str, Any]) -> Told:
     return Told(reason, " ".join(_COUNT.sub("", text(said, "message")).split()))
 
 
+def is_leaving(mesh: Mapping[str, Any]) -> bool:
+    """Whether an object is being deleted, as the cluster or the operator's endpoint tells it."""
+    return "deletionTimestamp" in part(mesh, "metadata") or mesh.get("leaving") is True
+
+
 def trim_mesh(mesh: Mapping[str, Any]) -> Mapping[str, Any]:
     """What of a mesh is looked at."""
     meta = part(mesh, "metadata")

@@ -10,10 +10,11 @@ import hashlib
 from collections.abc import Mapping
 from typing import Any
 
-from ...errors import BackendError
+from ...errors import BackendError, MilkweedError
 from ...kube.api import Api, ApiError
 from ...kube.resources import NAMESPACES
 from .asked import AskedApi
+from .start import JOB_LABEL
 
 SYSTEM = "kube-system"
 """The namespace that every cluster has, and none deletes."""
@@ -23,7 +24,11 @@ def identify(api: Api | AskedApi) -> dict[str, str]:
     """What tells a cluster from others: its address and authority, and its own id for whom that is shown."""
     if isinstance(api, AskedApi):
         return {}  # an endpoint is known by its address, which the handle has
-    return {**_address(api), "uid": _read_uid(api)}
+    try:
+        uid = _read_uid(api)
+    except MilkweedError:
+        uid = ""  # where a job is asked for is noted first; who asks next hears that nobody answers
+    return {**_address(api), "uid": uid}
 
 
 def _address(api: Api) -> dict[str, str]:
@@ -54,5 +59,7 @@ def check_same(api: Api, handle: Mapping[str, Any]) -> None:
         f"the context {context!r} leads to another cluster than the one that the job is in",
         seen=f"it was asked for at {known.get('server')}, and this one is at {here['server']}"
         + ("" if here["server"] != known.get("server") else " with another authority"),
-        hint="nothing was done: set KUBECONFIG to the file that has the job's cluster",
+        hint="nothing was done: set KUBECONFIG to the file that has the job's cluster; if it is this one all the "
+        f"same, kubectl -n {handle['namespace']} delete jobs,monarchmeshes,secrets "
+        f"-l {JOB_LABEL}={handle['apply_id']} ends the job",
     )

@@ -170,7 +170,8 @@ class SlurmBackend(Kept):
         silent = [(place, answer) for place, answer in asked if isinstance(answer, str)]
         nodes = load_nodes_of(place for place, _answer in silent)
         judged = [(place, judge_host(place, answer, nodes)) for place, answer in silent]
-        return [place for place, status in judged if status.state is HostState.FAILED]
+        failed = [each for each in judged if each[1].state is HostState.FAILED]
+        return [place for place, status in failed if not status.unheard]
 
     # Following up
 
@@ -366,7 +367,9 @@ def _numbers(handle: Handle) -> list[int]:
     """The numbers of the jobs of this generation, as far as it is known which those are."""
     marks = asking.load_marks(Path(handle["folder"]))
     own = handle["generation"]
-    return [job for job in handle["jobs"] if job not in marks or marks[job].generation == own]
+    known = [job for job in handle["jobs"] if job not in marks or marks[job].generation == own]
+    # A program that died before it could record a follow-up has left its mark.
+    return known or sorted(job for job, mark in marks.items() if mark.generation == own)
 
 
 def _check_strangers(handle: Handle) -> None:

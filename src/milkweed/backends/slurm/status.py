@@ -141,6 +141,8 @@ def _show_jobs(jobs: Sequence[int]) -> list[JobDetail]:
 
 def _load_accounts(jobs: Sequence[int]) -> list[JobDetail]:
     """What Slurm has forgotten may still be in its accounting, where there is one."""
+    if not jobs:  # without a number sacct tells of all jobs of this user
+        return []
     try:
         return parse_sacct(commands.run(make_sacct(jobs)))
     except (BackendError, ValueError):
