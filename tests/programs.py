@@ -40,6 +40,8 @@ class Client:
 
     timeout_s: float = TIMEOUT_S
     """How long a program may run."""
+    preamble: str = PREAMBLE
+    """What stands before each program."""
 
     def __init__(self, folder: Path, home: Path) -> None:
         self.folder = folder
@@ -52,7 +54,7 @@ class Client:
         """Write a program; the common actor stands before it."""
         self._count += 1
         path = self.folder / (name or f"client{self._count}.py")
-        path.write_text(PREAMBLE + textwrap.dedent(code))
+        path.write_text(self.preamble + textwrap.dedent(code))
         return path
 
     def start(self, code: str, **env: str) -> subprocess.Popen[str]:

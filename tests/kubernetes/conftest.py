@@ -14,6 +14,8 @@ from kubernetes.operators import (
     Meshes,
     Operating,
     Shared,
+    Start,
+    ended,
     install,
     make_client_login,
     make_login,
@@ -145,3 +147,21 @@ def operating(shared: Shared, namespace: str) -> Operating:
 def alone(shared: Shared) -> None:
     """No operator acts but those that the test starts."""
     shared.rest()
+
+
+@pytest.fixture
+def start(
+    namespace: str, operator_login: str, installed: None, alone: None, tmp_path: Path
+) -> Iterator[Start]:
+    """Starts operators with the operator's rights; they are ended after the test."""
+    started: list[Operating] = []
+
+    def begin(identity: str = "first") -> Operating:
+        started.append(Operating(tmp_path, operator_login, namespace, identity))
+        return started[-1]
+
+    with ended(started):
+        yield begin
+        for one in started:
+            if one.process.poll() is None:
+                assert one.stop() == 0, one.log.read_text()

@@ -7,8 +7,8 @@ reach nothing but the API server, as from a laptop. Both give a command to be st
     subprocess.run(lab.outside(sys.executable, "client.py"), cwd=folder, check=True)
 
 A program can also run in a pod: `Lab.run_pod` with the image CLIENT, in which milkweed is installed as it is in
-the source now. WORKER has the engine and nothing of milkweed; PYTHON and BUSYBOX are small. The scripts of
-`tests/labs/kubernetes` run in the namespaces of the machine, where with.sh runs.
+the source now. WORKER has the engine and nothing of milkweed, TORCH has torch, too; PYTHON and BUSYBOX are small.
+The scripts of `tests/labs/kubernetes` run in the namespaces of the machine, where with.sh runs.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ OWN = bool(os.environ.get("MILKWEED_KUBERNETES_OWN"))
 _IMAGES = os.environ.get("MILKWEED_KUBERNETES_IMAGES", "localhost")
 BUSYBOX, PYTHON = f"{_IMAGES}/busybox:1", f"{_IMAGES}/python:3.11"
 WORKER, CLIENT = f"{_IMAGES}/milkweed:test", f"{_IMAGES}/milkweed-client:test"
+TORCH = f"{_IMAGES}/milkweed-torch:test"
 API_SERVER = "kube-apiserver"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import json
 import os
 import signal
@@ -27,6 +28,8 @@ HOME = "milkweed-system"
 READY_S = 90.0
 FORBIDDEN = 403
 SLEEP = ["sh", "-c", "trap 'exit 0' TERM; sleep 3600 & wait"]
+LISTEN = ["sh", "-c", "trap 'exit 0' TERM; httpd -p 26600; sleep 3600 & wait"]
+"""Stands for a worker: somebody listens at its port."""
 
 
 def free_port() -> int:
@@ -175,12 +178,12 @@ class Meshes:
         self.namespace = namespace
 
     def make(self, name: str = "trainers", replicas: int = 2, **pod: Any) -> dict[str, Any]:
-        """A mesh of pods that sleep."""
+        """A mesh of pods that listen as workers do, and else sleep."""
         container = {
             "name": "worker",
             "image": BUSYBOX,
             "imagePullPolicy": "Never",
-            "command": SLEEP,
+            "command": LISTEN,
             **pod.pop("container", {}),
         }
         spec = {"terminationGracePeriodSeconds": 1, "containers": [container], **pod}
@@ -262,6 +265,18 @@ class Meshes:
         chosen = f"--field-selector=involvedObject.kind=MonarchMesh,involvedObject.name={name}"
         found = self.lab.get("events", "-n", self.namespace, chosen)["items"]
         return {event["reason"] for event in found}
+
+
+Start = Callable[..., Operating]
+"""Starts one more operator."""
+
+
+def unprobed(made: dict[str, Any]) -> dict[str, Any]:
+    """A StatefulSet as operators make it that give workers no probe."""
+    found = copy.deepcopy(made)
+    for container in found["spec"]["template"]["spec"]["containers"]:
+        del container["readinessProbe"]
+    return found
 
 
 @contextlib.contextmanager

@@ -82,9 +82,9 @@ class Reads:
 
     # Namespaces, and what is in them
 
-    def make_namespace(self) -> str:
+    def make_namespace(self, name: str = "") -> str:
         """A new namespace in which pods can be made."""
-        name = f"t{next(_NUMBERS)}-{os.getpid()}"
+        name = name or f"t{next(_NUMBERS)}-{os.getpid()}"
         self.api.create(NAMESPACES, "", {"metadata": {"name": name}})
         fixed = ("configmap", "kube-root-ca.crt"), ("serviceaccount", "default")
         wait(

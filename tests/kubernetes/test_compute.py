@@ -8,76 +8,6 @@ from kubernetes.lab import WORKER, Lab
 from kubernetes.operators import Meshes, Operating
 from programs import Client
 
-TORCH = """
-class cuda:
-    is_available = staticmethod(lambda: False)
-"""
-REFERENCE = """
-import milkweed as kt
-from milkweed import KubernetesJob
-from milkweed.actor import Actor, endpoint
-
-# Define your actor
-class Trainer(Actor):
-    @endpoint
-    def train_step(self, batch_size: int) -> str:
-        import not_torch as torch
-        device = torch.cuda.current_device() if torch.cuda.is_available() else "cpu"
-        return f"Training step on {device} with batch_size={batch_size}"
-
-    @endpoint
-    def get_rank(self) -> dict:
-        return {"rank": self.rank}
-
-# Create job with compute specification
-job = KubernetesJob(
-    compute=kt.Compute(
-        gpu=1,
-        replicas=2,
-        image=kt.Image(name="monarch-worker").from_docker(IMAGE).pip_install(["torchmonarch"]),
-    ),
-    namespace=NAMESPACE,
-)
-
-# Get job state with host mesh
-state = job.state()
-host_mesh = state.workers
-
-# Spawn processes (one per GPU)
-proc_mesh = host_mesh.spawn_procs(per_host={"gpus": 1})
-
-# Spawn actors on processes
-trainers = proc_mesh.spawn("trainers", Trainer)
-
-# Call actor methods
-results = trainers.train_step.call(batch_size=32).get()
-print(results)  # Results from all actors
-
-# Get individual ranks
-ranks = trainers.get_rank.call().get()
-print(ranks)
-
-# Clean up
-job.kill()
-"""
-
-
-def test_the_example_of_the_document(
-    client: Client, lab: Lab, namespace: str, operating: Operating, folder: Path
-) -> None:
-    """As it stands there, but for imports and the image; what stands for torch is in the program's repository.
-
-    The real one is too large for an image of this lab. Nobody says what is to be sent, so it is the repository.
-    """
-    (folder / ".git").mkdir()
-    (folder / "not_torch.py").write_text(TORCH)
-    said = f"IMAGE, NAMESPACE = {WORKER!r}, {namespace!r}\n"
-    out = client.run(said + REFERENCE)
-    assert out.count("Training step on cpu with batch_size=32") == 2
-    assert "{'rank': 0}" in out
-    assert "{'rank': 1}" in out
-    lab.wait_empty(namespace)
-
 
 def declare(namespace: str, steps: str, *rest: str) -> str:
     """A program with an image of some steps."""
@@ -162,6 +92,26 @@ print("taste", values(state.workers.spawn_procs().spawn("c", Cook).taste.call().
     (project / "recipe.py").write_text("FLAVOUR = 'pistachio'\n")
     assert outside_client.run(code).count("'pistachio'") == 2
     outside_client.run("job_load().kill()")
+
+
+def test_the_repository_that_a_program_is_in_is_sent(
+    client: Client, lab: Lab, namespace: str, operating: Operating, folder: Path
+) -> None:
+    """Where nobody says what is to be sent."""
+    (folder / ".git").mkdir()
+    (folder / "recipe.py").write_text("FLAVOUR = 'lemon'\n")
+    use = """
+class Cook(Actor):
+    @endpoint
+    def taste(self):
+        import recipe
+        return recipe.FLAVOUR
+print("taste", values(state.workers.spawn_procs().spawn("c", Cook).taste.call().get()))
+job.kill()
+"""
+    out = client.run("DIRS = None\n" + declare(namespace, "", use))
+    assert "taste ['lemon', 'lemon']" in out
+    lab.wait_empty(namespace)
 
 
 def test_what_a_compute_says_is_what_pods_are(

@@ -4,35 +4,13 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kubernetes.lab import BUSYBOX, Lab, wait
-from kubernetes.operators import Meshes, Operating, ended
+from kubernetes.operators import Meshes, Operating, Start, unprobed
 from milkweed.operator.objects import HASH, PASSED_ON, make_service, make_stateful_set
-
-Start = Callable[..., Operating]
-
-
-@pytest.fixture
-def start(
-    namespace: str, operator_login: str, installed: None, alone: None, tmp_path: Path
-) -> Iterator[Start]:
-    """Starts operators with the operator's rights; they are ended after the test."""
-    started: list[Operating] = []
-
-    def begin(identity: str = "first") -> Operating:
-        started.append(Operating(tmp_path, operator_login, namespace, identity))
-        return started[-1]
-
-    with ended(started):
-        yield begin
-        for one in started:
-            if one.process.poll() is None:
-                assert one.stop() == 0, one.log.read_text()
 
 
 @pytest.fixture
@@ -244,7 +222,7 @@ def test_meshes_of_another_operator_change_hands(meshes: Meshes, start: Start, l
     """Objects as the other operator makes them are taken over, and the pods are the same."""
     meshes.apply(meshes.make())
     mesh = meshes.get()
-    service, found = make_service(mesh), make_stateful_set(mesh)
+    service, found = make_service(mesh), unprobed(make_stateful_set(mesh))
     del service["spec"]["publishNotReadyAddresses"]
     found["metadata"]["annotations"] = {HASH: "0123abcd"}
     for made in (service, found):

@@ -58,3 +58,11 @@ def selected_cases(request: pytest.FixtureRequest) -> list[Case]:
             params = item.callspec.params if hasattr(item, "callspec") else {}
             found += [params["case"]] if "case" in params else params.get("cases", [])
     return found
+
+
+@pytest.fixture(scope="session", autouse=True)
+def usual_signals() -> None:
+    """What a shell in the background has told the tests to ignore, programs would ignore, too."""
+    for number in (signal.SIGINT, signal.SIGQUIT):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)

@@ -33,7 +33,7 @@ from .held import Held
 from .programs import Program
 from .services import ServiceMethods
 from .state import JobState
-from .waiting import insist, kill_after, limited, look, should_cancel, wait_until
+from .waiting import insist, kill_after, limited, look, should_cancel, untimed, wait_until
 
 
 class JobTrait(ServiceMethods):
@@ -288,7 +288,7 @@ class JobTrait(ServiceMethods):
 
     def _gives_up(self) -> bool:
         """Whether a person who interrupts a job in a queue wants it cancelled."""
-        status = self.status()
+        status = untimed(self.status)
         if status.liveness is Liveness.RUNNING:
             return False
         word = self.spec.client.get("on_interrupt", "ask")

@@ -146,8 +146,8 @@ class Connection:
             raise AllocationEndedError(
                 f"the allocation of job {self._spec.name!r} has ended", seen=status.reason
             )
-        if isinstance(self._backend, Glances) and status.failed_hosts:
-            first = status.failed_hosts[0]
+        if isinstance(self._backend, Glances) and status.lost_hosts:
+            first = status.lost_hosts[0]
             raise HostFailedError(f"host {first.host} did not start", seen=first.reason)
         return status
 

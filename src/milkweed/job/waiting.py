@@ -122,10 +122,16 @@ def insist(
         pause_s = min(pause_s * 1.5, SLOWEST_POLL_S)
 
 
+def untimed(call: Callable[[], _T]) -> _T:
+    """Do something after a wait: the deadline was for the wait, not for tidying up."""
+    with within(None):
+        return call()
+
+
 def kill_after(kill: Callable[[], None], error: BaseException) -> None:
     """End what an error leaves behind; the error is what a person must see, whatever happens now."""
     try:
-        kill()
+        untimed(kill)
     except MilkweedError as trouble:
         error.add_note(f"the job could not be ended: {trouble.what}; `milkweed kill` does it later")
 
@@ -135,7 +141,7 @@ def _is_reached(goal: str, status: Status) -> bool:
         if goal == "ended":
             return True
         raise AllocationEndedError("the allocation has ended", seen=status.reason)
-    if goal == "running" and (failed := status.failed_hosts):
+    if goal == "running" and (failed := status.lost_hosts):
         raise HostFailedError(f"host {failed[0].host} has failed", seen=failed[0].reason)
     return goal == "running" and status.ready
 

@@ -43,7 +43,7 @@ def name_process(name: str) -> None:
 def become(env: Mapping[str, str], cwd: str, out_fd: int, err_fd: int, keep_fd: int = -1) -> int:
     """Turn a fresh fork into its own process: signals, files, environment, folder, randomness."""
     signal.set_wakeup_fd(-1)
-    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD):
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGCHLD):
         signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     null = os.open(os.devnull, os.O_RDONLY)
@@ -155,6 +155,7 @@ def run_proc() -> int:
     """Be a proc, as the engine's own bootstrap command would."""
     gc.disable()
     give_ranks(importlib.import_module("monarch.actor"))
+    spare_torch()
     gc.enable()
     module = _bootstrap_module()
     extend_path(os.environ.get(PATH_ENV, ""))
@@ -177,6 +178,32 @@ def give_ranks(engine: Any) -> None:
     """Let actors say `self.rank`; in the engine it is `current_rank().rank`."""
     if not hasattr(engine.Actor, "rank"):
         engine.Actor.rank = _Rank(engine.current_rank)
+
+
+def spare_torch() -> None:
+    """Let actors import torch in an endpoint, where the file that they are written in is not on this host.
+
+    On its way in torch looks at the stack, whose lines the engine then asks the client for; and it cannot read the
+    answer, for that it uses torch, of which there is only half. The stack does without those lines.
+    """
+    try:
+        # Private; a test fails when the name moves.
+        from monarch._src.actor.source_loader import RemoteImportLoader
+    except ImportError:
+        return  # another version of the engine, which may need no help
+    ask = RemoteImportLoader.get_source
+
+    def get_source(self: RemoteImportLoader, _module_name: str) -> str:
+        if _is_half_imported("torch"):
+            raise ImportError(f"no source of {_module_name} while torch is being imported")
+        return ask(self, _module_name)
+
+    RemoteImportLoader.get_source = get_source
+
+
+def _is_half_imported(name: str) -> bool:
+    spec = getattr(sys.modules.get(name), "__spec__", None)
+    return bool(getattr(spec, "_initializing", False))
 
 
 def _bootstrap_module() -> str:

@@ -10,6 +10,7 @@ BIN=$LAB/bin   # Kubernetes and etcd
 ROOT=$LAB/root # containerd, runc, CNI plugins and nft, unpacked from Debian packages
 IMG=$LAB/img   # the images: as files, and unpacked in store/
 NODES=${NODES:-1}
+NODE_CPUS=${NODE_CPUS:-128} NODE_MEMORY_GI=${NODE_MEMORY_GI:-1024} # of each node, as pods are told; it is only a number
 CPIP=10.250.0.1     # control plane, in network namespace k8s-cp; also the DNS server
 HOSTIP=10.250.0.254 # this machine's end of the veth pair
 INSIDE=10.250.0.253 # the place inside, in network namespace k8s-inside
@@ -17,7 +18,7 @@ OUTSIDE=10.250.0.252
 SVC_CIDR=10.96.0.0/16
 POD_CIDR=10.244.0.0/16
 PROGRAMS="kube-apiserver kube-controller-manager kube-scheduler kubelet kube-proxy kubectl"
-KNOBS="NODES GPUS NODE_GRACE NODE_LEASE EVICT_AFTER APISERVER_ARGS APISERVER_V KUBELET_V SNAPSHOTTER"
+KNOBS="NODES NODE_CPUS NODE_MEMORY_GI GPUS NODE_GRACE NODE_LEASE EVICT_AFTER APISERVER_ARGS APISERVER_V KUBELET_V SNAPSHOTTER"
 # A cluster keeps the settings it was started with.
 # shellcheck disable=SC1091
 [ -n "${FRESH:-}" ] || [ ! -f "$RUN/settings" ] || . "$RUN/settings"

@@ -4,6 +4,7 @@
 #   localhost/pause:1 localhost/busybox:1    localhost/python:3.11: Debian's
 #   localhost/milkweed:test                  python with the engine and cryptography, and nothing of milkweed
 #   localhost/milkweed-client:test           the same with milkweed and all that it needs; made by up.sh when the source has changed
+#   localhost/milkweed-torch:test            milkweed:test with torch; made by up.sh when there is another one
 
 RECIPE=1 # another number: all images are made again
 
@@ -114,4 +115,53 @@ client_image() { # the image with milkweed itself, where its source has changed 
   echo "$key" >"$t/key"
   rm -rf "$IMG/client"
   mv "$t" "$IMG/client"
+}
+
+find_torch() { # the packages of the torch lab, where they are for the images' Python; else nothing
+  local folder
+  for folder in "${MILKWEED_TORCH:-/nowhere}" "$(dirname "$LAB")"/torch-[0-9]*; do
+    folder=$folder/lib/python3.11/site-packages
+    if [ -f "$folder/torch/version.py" ]; then echo "$folder" && return; fi
+  done
+}
+
+stand_in() { # stand_in NAME FOLDER: installs a module that is only there
+  mkdir "$2/$1-0.dist-info"
+  printf 'Metadata-Version: 2.1\nName: %s\nVersion: 0\n' "$1" >"$2/$1-0.dist-info/METADATA"
+  cp "$W/standins/$1.py" "$2/"
+}
+
+torch_image() { # the workers' image with torch, which takes gigabytes: as hard links, which a node's layer is made of by link_torch
+  local key t=$IMG/torch.new found path=usr/local/lib/python3.11/dist-packages
+  found=$(find_torch)
+  key="$(cat "$IMG/store/key" "$W"/standins/* | sha256sum | cut -c1-16) $found $([ -z "$found" ] || stat -c '%i %Y' "$found/torch/version.py")"
+  [ "$(cat "$IMG/torch/key" 2>/dev/null)" != "$key" ] || return 0
+  rm -rf "$t"
+  for tree in small tree; do
+    mkdir -p "$t/$tree/opt/torch" "$t/$tree/$path"
+    echo /opt/torch >"$t/$tree/$path/lab-torch.pth"
+    stand_in transformers "$t/$tree/opt/torch"
+  done
+  stand_in torch "$t/small/opt/torch"
+  "$W/mkimage.py" --base "$IMG/store/milkweed.json" "$t/small" localhost/milkweed-torch:test "$t/milkweed-torch.tar" /usr/bin/python3
+  if [ -n "$found" ] && cp -al "$found"/* "$t/tree/opt/torch/"; then
+    rm -rf "$t/tree/opt/torch"/{pip,setuptools,_distutils_hack}*
+  else
+    rm -rf "$t/tree"
+  fi
+  rm -rf "$t/small"
+  echo "$key" >"$t/key"
+  rm -rf "$IMG/torch"
+  mv "$t" "$IMG/torch"
+}
+
+link_torch() { # link_torch FOLDER: what lies where a node's containerd keeps the layer of torch_image is the real torch
+  local layer
+  [ -d "$IMG/torch/tree" ] || return 0
+  for layer in "$1"/*.overlayfs/snapshots/*/fs/opt/torch/torch.py; do
+    [ -e "$layer" ] || continue
+    layer=${layer%/opt/*}
+    rm -rf "$layer"
+    ln -s "$IMG/torch/tree" "$layer"
+  done
 }

@@ -25,6 +25,20 @@ for kv in vm/overcommit_memory=1 vm/panic_on_oom=0 kernel/panic=10 kernel/panic_
   echo "${kv#*=}" >"$f"
   mount --bind "$f" "/proc/sys/${kv%=*}"
 done
+# Its CPUs and its memory are only numbers, as its GPUs are: pods of any size find room, and share what the machine has. The
+# kubelet counts folders, and takes what their names mean for numbers of CPUs: cpu0, cpu00 and cpu000 are three, and all the first.
+real=(/sys/devices/system/cpu/cpu[0-9]*)
+for c in $(seq 0 $((NODE_CPUS - 1))); do
+  id=${real[c % ${#real[@]}]##*/cpu}
+  t=$N/cpus/node0/cpu$(printf '%0*d' $((c / ${#real[@]} + ${#id})) "$id")/topology
+  mkdir -p "$t"
+  echo "$c" >"$t/core_id"
+  echo 0 >"$t/physical_package_id"
+done
+sed "s/^MemTotal:.*/MemTotal: $((NODE_MEMORY_GI << 20)) kB/" /proc/meminfo >"$N/meminfo"
+sed 's/^/Node 0 /' "$N/meminfo" >"$N/cpus/node0/meminfo"
+mount --bind "$N/meminfo" /proc/meminfo
+[ ! -d /sys/devices/system/node ] || mount --bind "$N/cpus" /sys/devices/system/node
 echo "nameserver $CPIP" >"$N/resolv.conf"
 mount --bind "$N/resolv.conf" "$(readlink -f /etc/resolv.conf)"
 
@@ -88,9 +102,10 @@ use_runtime
 containerd -c "$N/containerd.toml" >>"$RUN/log/n$i-containerd.log" 2>&1 &
 until_up "$N/containerd.sock"
 if [ ! -e "$N/images" ]; then
-  for image in "$IMG/client"/*.tar "$IMG"/*.tar; do
+  for image in "$IMG/client"/*.tar "$IMG/torch"/*.tar "$IMG"/*.tar; do
     [ ! -e "$image" ] || ctr -a "$N/containerd.sock" -n k8s.io images import --snapshotter "$snapshotter" "$image"
   done
+  link_torch "$N/ctr-root"
   touch "$N/images"
 fi
 kubelet --config="$N/kubelet.yaml" --kubeconfig="$RUN/n$i.kubeconfig" --hostname-override="n$i" --node-ip="$(nodeip "$i")" \

@@ -45,8 +45,9 @@ nodes_ready() { [ "$(kubectl get nodes --no-headers | grep -cw Ready)" = "$NODES
 if [ "$NODES" = 0 ]; then
   "$W/ctl.sh" up
 else
-  client_image >"$RUN/log/client-image.log" 2>&1
-  lap "image of milkweed"
+  client_image >"$RUN/log/images.log" 2>&1
+  torch_image >>"$RUN/log/images.log" 2>&1
+  lap "images of milkweed and torch"
   "$W/net.sh"
   for i in $(seq "$NODES"); do start_node "$i"; done
   "$W/ctl.sh" up
