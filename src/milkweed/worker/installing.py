@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import importlib.metadata
 import importlib.util
 import os
 import re
@@ -78,10 +77,12 @@ def find_pip(words: list[str], env: Mapping[str, str]) -> list[str]:
 
 def is_installed(requirement: str) -> bool:
     """Whether a package is there that is asked for by its name, or its name and one version."""
+    from importlib import metadata  # by those who need it: every keeper has this module
+
     name, equals, version = requirement.partition("==")
     try:
-        found = importlib.metadata.version(name)
-    except (importlib.metadata.PackageNotFoundError, ValueError):
+        found = metadata.version(name)
+    except (metadata.PackageNotFoundError, ValueError):
         return False
     return not equals or found == version
 

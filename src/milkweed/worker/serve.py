@@ -6,7 +6,6 @@ import gc
 import importlib
 import json
 import os
-import random
 import runpy
 import select
 import signal
@@ -16,7 +15,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Self
 
-from . import tls
+from . import deferral, tls
 from .wire import PATH_ENV
 
 _PR_SET_PDEATHSIG = 1
@@ -56,7 +55,8 @@ def become(env: Mapping[str, str], cwd: str, out_fd: int, err_fd: int, keep_fd: 
     os.environ.clear()
     os.environ.update(env)
     os.chdir(cwd)
-    random.seed()
+    if made := sys.modules.get("random"):
+        made.seed()
     return 3 if keep_fd >= 0 else -1
 
 
@@ -154,7 +154,8 @@ def _listen_here() -> socket.socket:
 def run_proc() -> int:
     """Be a proc, as the engine's own bootstrap command would."""
     gc.disable()
-    give_ranks(importlib.import_module("monarch.actor"))
+    with deferral.deferred():
+        give_ranks(importlib.import_module("monarch.actor"))
     spare_torch()
     gc.enable()
     module = _bootstrap_module()

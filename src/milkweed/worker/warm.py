@@ -5,25 +5,21 @@ from __future__ import annotations
 import contextlib
 import gc
 import importlib
-import importlib.metadata
 import importlib.util
 import os
 
-# What `import monarch.actor` pulls in besides monarch itself. A name that a version no longer needs or
-# lacks costs nothing; a missing one only costs time in every fork.
+# What `import monarch.actor` pulls in besides monarch itself and what is deferred. A name that a version no longer
+# needs or lacks costs nothing; a missing one only costs time in every fork.
 MODULES = """
-    __future__ argparse array ast asyncio asyncio.subprocess base64 bdb bisect bz2 calendar cmd
-    code codeop collections concurrent.futures contextlib contextvars copy copyreg csv ctypes
-    dataclasses datetime difflib dis email.message email.parser email.utils enum
-    fnmatch functools gettext glob heapq html importlib.abc importlib.machinery
-    importlib.metadata importlib.resources importlib.util inspect ipaddress itertools json
-    linecache locale logging lzma math multiprocessing multiprocessing.reduction ntpath
-    operator pathlib pdb pickle platform pprint random re
-    runpy select selectors shutil signal socket ssl string struct subprocess tempfile textwrap
-    threading token tokenize traceback types typing unittest urllib.parse uuid warnings weakref
-    zipfile zlib
-    cloudpickle mypy_extensions opentelemetry.metrics opentelemetry.trace
-    opentelemetry.trace.propagation pyre_extensions tabulate typing_extensions typing_inspect
+    __future__ abc array ast asyncio bdb bz2 cmd code codeop collections collections.abc
+    concurrent.futures contextlib contextvars copy copyreg ctypes dataclasses dis enum fnmatch
+    functools glob heapq importlib.abc importlib.machinery importlib.util inspect ipaddress
+    itertools json linecache locale logging lzma math multiprocessing multiprocessing.reduction ntpath
+    operator pathlib pdb pickle platform pprint re runpy select selectors shutil signal socket ssl
+    string struct subprocess textwrap threading token tokenize traceback types typing urllib.parse
+    uuid warnings weakref zlib
+    cloudpickle opentelemetry.metrics opentelemetry.trace opentelemetry.trace.propagation
+    typing_extensions
 """
 
 
@@ -56,7 +52,9 @@ def _preload_library() -> None:
 def _torch_is_rocm() -> bool:
     if importlib.util.find_spec("torch") is None:
         return False  # looking for its metadata takes longer
+    from importlib import metadata
+
     try:
-        return "rocm" in importlib.metadata.version("torch").lower()
-    except importlib.metadata.PackageNotFoundError:
+        return "rocm" in metadata.version("torch").lower()
+    except metadata.PackageNotFoundError:
         return False
