@@ -79,9 +79,11 @@ def unscheduled(name: str, reason: str = "Unschedulable", message: str = "") -> 
     return make_pod(name, conditions=[said])
 
 
-def warning(reason: str, message: str, *, kind: str = "Pod", uid: str = UID) -> dict[str, Any]:
-    about = {"kind": kind, "uid": uid}
-    return {"reason": reason, "message": message, "involvedObject": about, "type": "Warning"}
+def warning(
+    reason: str, message: str, *, kind: str = "Pod", uid: str = UID, count: int = 1
+) -> dict[str, Any]:
+    said = {"reason": reason, "message": message, "type": "Warning", "count": count}
+    return {**said, "involvedObject": {"kind": kind, "uid": uid}}
 
 
 def tell(world: World, trouble: Trouble | None = None, *, pending: bool = False) -> dict[str, Any]:
@@ -304,11 +306,12 @@ def test_a_host_that_does_not_answer_its_probe() -> None:
     running = {"name": "worker", "ready": False, "restartCount": 0, "state": {"running": {}}}
     conditions = [{"type": "Ready", "status": "False", "reason": "ContainersNotReady"}]
     pod = make_pod("trainers-1", "Running", conditions=conditions, containerStatuses=[running])
-    found = find_ailment(pod, [warning("Unhealthy", "Readiness probe failed: refused")])
+    found = find_ailment(pod, [warning("Unhealthy", "Readiness probe failed: refused", count=3)])
     assert found is not None
     assert found.reason == "NotReady"
     assert "Readiness probe failed" in found.message
-    assert find_ailment(pod, [warning("Unhealthy", "x", uid="another")]) is None
+    assert find_ailment(pod, [warning("Unhealthy", "x", uid="another", count=3)]) is None
+    assert find_ailment(pod, [warning("Unhealthy", "x", count=2)]) is None
 
 
 def test_hosts_that_cannot_even_be_made() -> None:

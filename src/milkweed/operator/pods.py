@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ..backends.kubernetes.reasons import PodView, describe_pod
-from .reading import Object, pick, text, uid_of
+from .reading import Object, number, pick, text, uid_of
 
 _SAME = {"ErrImagePull": "ImagePullBackOff"}
 """Words between which the cluster goes back and forth, by the one that stays longer."""
@@ -29,6 +29,8 @@ _WORST = (
 )
 """What is told first when hosts have different troubles: what needs a person most."""
 _MESSAGE = 600
+_PROBES = 3
+"""So many looks in vain are news: a worker that starts is looked for before it listens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +69,8 @@ def _word(view: PodView) -> str:
 def _is_unhealthy(pod: Object, view: PodView, warnings: Sequence[Object]) -> bool:
     """Whether a pod runs and does not answer its probe."""
     about = (one for one in warnings if pick(one, "involvedObject", "uid") == uid_of(pod))
-    return view.word == "NotReady" and any(text(one, "reason") == "Unhealthy" for one in about)
+    failed = (number(one, "count") for one in about if text(one, "reason") == "Unhealthy")
+    return view.word == "NotReady" and sum(failed) >= _PROBES
 
 
 def find_worst(ailments: Iterable[Ailment]) -> tuple[Ailment, int] | None:
