@@ -26,13 +26,15 @@ PYTEST := $(BIN)/python -m pytest
 PYTEST_ARGS ?= -n 2 --dist loadfile
 # How quick commands are is measured before the machine has anything else to do.
 SPEED := tests/gates/test_speed_budget.py
-# Tests on a real Slurm run on its login node, one after the other: they break it.
+# Tests on a real Slurm run on its login node, one after the other: they break it. Those on a real Kubernetes run as
+# programs in it, one after the other likewise.
 SLURM := tests/labs/slurm/with.sh 6 --
+KUBERNETES := tests/labs/kubernetes/with.sh 2 --
 # Half of them have a cluster of their own: most of their time they wait for it.
 SLURM_A := $(sort $(wildcard tests/slurm/test_[a-l]*.py))
 SLURM_B := $(filter-out $(SLURM_A),$(sort $(wildcard tests/slurm/test_*.py)))
-# Tests on a real Kubernetes run as a program in it, one after the other likewise.
-KUBERNETES := tests/labs/kubernetes/with.sh 2 --
+KUBERNETES_A := $(sort $(wildcard tests/kubernetes/test_[a-l]*.py))
+KUBERNETES_B := $(filter-out $(KUBERNETES_A),$(sort $(wildcard tests/kubernetes/test_*.py)))
 # A second Slurm, 24.11 of Debian 13; 0: without it.
 TRIXIE ?= 1
 
@@ -49,7 +51,8 @@ test: lint ## lint, then every test; what this machine lacks is skipped, with th
 	@$(BIN)/python tests/stages.py \
 	  'speed: $(PYTEST) -n 0 -q $(SPEED)' + \
 	  'here: $(PYTEST) $(PYTEST_ARGS) -rs -m "not slurm and not kubernetes" --ignore $(SPEED)' + \
-	  'kubernetes: $(KUBERNETES) $(PYTEST) -n 0 -rs -m "not slow" tests/kubernetes' \
+	  'kubernetes-a: $(KUBERNETES) $(PYTEST) -n 0 -rs -m "not slow" $(KUBERNETES_A)' \
+	  'kubernetes-b: $(KUBERNETES) $(PYTEST) -n 0 -rs -m "not slow" $(KUBERNETES_B)' \
 	  'slurm-22-a: env VER=22 MILKWEED_CHAOS_S=$(or $(MILKWEED_CHAOS_S),30) $(SLURM) $(PYTEST) -n 0 -rs $(SLURM_A)' \
 	  'slurm-22-b: env VER=22 $(SLURM) $(PYTEST) -n 0 -rs $(SLURM_B)' \
 	  'slurm-24-a: env VER=24 $(SLURM) $(PYTEST) -n 0 -rs -m "not slow and not once" $(SLURM_A)' \

@@ -2,7 +2,7 @@
 
     python tests/stages.py STAGE... [+ STAGE...]...    STAGE: 'NAME: COMMAND', a command that calls pytest
 
-Groups, between `+`, follow each other. The stages of a group run side by side, three at a time, and each
+Groups, between `+`, follow each other. The stages of a group run side by side, four at a time, and each
 prints when it is over. When a few tests of a stage fail, these are tried once more, and so on a new cluster
 where the command makes one: a machine that was too busy for a moment does not decide about a commit, a test
 that fails twice does. Tests that needed their second try are named at the end. Exit status: 0 when every
@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 MOST = 5
 """More failures of one stage are no coincidence."""
-SIDE_BY_SIDE = 3
+SIDE_BY_SIDE = 4
 """Tests on labs mostly wait: so many share two cores."""
 TESTS_FAILED = 1
 """What pytest ends with when tests failed; anything else is not about tests."""

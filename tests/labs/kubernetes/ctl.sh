@@ -9,8 +9,8 @@ usage() { sed -n '2,/^set/{/^#/s/^# //p}' "$0" >&2; exit 2; }
 fail() { echo "ctl.sh: $1" >&2; exit 1; }
 if [ $# -lt 1 ] || [ $# -gt 2 ]; then usage; fi
 program=${2:-kube-apiserver}
-if [ -e /run/netns/k8s-cp ]; then
-  prefix=(ip netns exec k8s-cp) bind=$CPIP
+if [ -e "/run/netns/$NAME-cp" ]; then
+  prefix=(ip netns exec "$NAME-cp") bind=$CPIP
 else
   prefix=(env) bind=127.0.0.1
 fi

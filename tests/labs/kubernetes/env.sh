@@ -1,19 +1,22 @@
 # shellcheck shell=bash disable=SC2034
 # Settings shared by the scripts in this folder. Everything they build or write lives below $LAB, except the network namespaces
-# k8s-*, the network device k8s-h and the cgroups k8s-n*.
+# $NAME-*, the network device k8s-h and the cgroups $NAME-n*.
 W=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
 . "$W/../lib.sh"
 LAB=${MILKWEED_LAB:-$HOME/.cache/milkweed-lab}/kubernetes
+NAME=${KUBERNETES_LAB:-k8s} # KUBERNETES_LAB=other: a second cluster beside the first; this machine has no cable to it
 RUN=$LAB/run
+[ "$NAME" = k8s ] || RUN=$LAB/run-$NAME
+case $NAME in *[!a-z0-9]*) echo "KUBERNETES_LAB: only a-z and 0-9" >&2; exit 2 ;; esac
 PKI=$RUN/pki
 BIN=$LAB/bin   # Kubernetes and etcd
 ROOT=$LAB/root # containerd, runc, CNI plugins and nft, unpacked from Debian packages
 IMG=$LAB/img   # the images: as files, and unpacked in store/
 NODES=${NODES:-1}
 NODE_CPUS=${NODE_CPUS:-128} NODE_MEMORY_GI=${NODE_MEMORY_GI:-1024} # of each node, as pods are told; it is only a number
-CPIP=10.250.0.1     # control plane, in network namespace k8s-cp; also the DNS server
-HOSTIP=10.250.0.254 # this machine's end of the veth pair
-INSIDE=10.250.0.253 # the place inside, in network namespace k8s-inside
+CPIP=10.250.0.1     # control plane, in network namespace $NAME-cp; also the DNS server
+HOSTIP=10.250.0.254 # this machine's end of the cable to the first cluster
+INSIDE=10.250.0.253 # the place inside, in network namespace $NAME-inside
 OUTSIDE=10.250.0.252
 SVC_CIDR=10.96.0.0/16
 POD_CIDR=10.244.0.0/16
@@ -28,14 +31,18 @@ export PATH=$BIN:$PATH
 
 nodeip() { echo "10.250.0.$((10 + $1))"; }
 
+on_control_plane() { # on_control_plane CMD...: runs CMD where the control plane is
+  if [ -e "/run/netns/$NAME-cp" ]; then nsenter --net="/run/netns/$NAME-cp" "$@"; else "$@"; fi
+}
+
 pid_of() { # pid_of PROGRAM: of the control plane, where it runs
   local p
   p=$(cat "$RUN/$1.pid" 2>/dev/null) && [ "$(readlink "/proc/$p/exe")" = "$(readlink -f "$BIN/$1")" ] && echo "$p"
 }
 
 start_node() { # boots node I in its own namespaces
-  ip -n k8s-cp link set "veth-n$1" up
-  setsid ip netns exec "k8s-n$1" unshare --mount --pid --fork --uts --ipc --mount-proc --kill-child=SIGKILL \
+  ip -n "$NAME-cp" link set "veth-n$1" up
+  setsid ip netns exec "$NAME-n$1" unshare --mount --pid --fork --uts --ipc --mount-proc --kill-child=SIGKILL \
     "$W/node-init.sh" "$1" >>"$RUN/log/n$1-init.log" 2>&1 </dev/null &
   disown
 }

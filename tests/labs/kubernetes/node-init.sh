@@ -53,17 +53,17 @@ if grep -q '^[0-9]*:\(.*,\)\?memory[,:]' /proc/self/cgroup; then # version 1
     h=/sys/fs/cgroup/${controllers#name=}
     mkdir "$h"
     mount -t cgroup -o "${controllers/#name=/none,name=}" cgroup "$h"
-    mkdir -p "$h/k8s-n$i"
+    mkdir -p "$h/$NAME-n$i"
     for c in ${controllers//,/ }; do
       c=/sys/fs/cgroup/${c#name=}
       [ -e "$c" ] || ln -s "$h" "$c"
     done
   done </proc/self/cgroup
-  for f in cpuset.cpus cpuset.mems; do cat "/sys/fs/cgroup/cpuset/$f" >"/sys/fs/cgroup/cpuset/k8s-n$i/$f"; done
+  for f in cpuset.cpus cpuset.mems; do cat "/sys/fs/cgroup/cpuset/$f" >"/sys/fs/cgroup/cpuset/$NAME-n$i/$f"; done
 else # version 2
   mount -t cgroup2 cgroup2 /sys/fs/cgroup
   sed 's/[^ ]\+/+&/g' /sys/fs/cgroup/cgroup.controllers >/sys/fs/cgroup/cgroup.subtree_control
-  mkdir -p "/sys/fs/cgroup/k8s-n$i"
+  mkdir -p "/sys/fs/cgroup/$NAME-n$i"
 fi
 
 snapshotter=$(snapshotter_for "$N")
@@ -79,7 +79,7 @@ apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
 containerRuntimeEndpoint: unix://$N/containerd.sock
 cgroupDriver: cgroupfs
-cgroupRoot: /k8s-n$i
+cgroupRoot: /$NAME-n$i
 failCgroupV1: false
 failSwapOn: false
 clusterDNS: [$CPIP]

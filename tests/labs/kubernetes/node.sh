@@ -15,12 +15,12 @@ if [ "${1:-}" = gpus ]; then
     patch="$patch{\"op\": \"add\", \"path\": \"/status/$list/nvidia.com~1gpu\", \"value\": \"${GPUS:-8}\"},"
   done
   [ "${GPUS:-8}" = 0 ] || for i in $(seq "$NODES"); do
-    kubectl patch node "n$i" --subresource=status --type=json -o name -p "[${patch%,}]"
+    on_control_plane kubectl patch node "n$i" --subresource=status --type=json -o name -p "[${patch%,}]"
   done
   exit
 fi
 [ $# -ge 2 ] || usage
-command=$1 i=$2 ns=k8s-n$2
+command=$1 i=$2 ns=$NAME-n$2
 shift 2
 [ -e "/run/netns/$ns" ] || { echo "node.sh: there is no node n$i" >&2; exit 1; }
 case $command in
@@ -29,12 +29,12 @@ case $command in
     exec nsenter -t "$init" --uts --mount --net --pid --ipc -- "$@"
     ;;
   pid) init_in "$ns" ;;
-  cut) ip -n k8s-cp link set "veth-n$i" down ;;
-  mend) ip -n k8s-cp link set "veth-n$i" up ;;
+  cut) ip -n "$NAME-cp" link set "veth-n$i" down ;;
+  mend) ip -n "$NAME-cp" link set "veth-n$i" up ;;
   kill) kill -9 "$(init_in "$ns")" ;;
   poweroff)
     init=$(init_in "$ns")
-    ip -n k8s-cp link set "veth-n$i" down
+    ip -n "$NAME-cp" link set "veth-n$i" down
     kill -9 "$init"
     ;;
   start)

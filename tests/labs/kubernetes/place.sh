@@ -26,11 +26,11 @@ case $place in
     ;;
   *) usage ;;
 esac
-[ -e "/run/netns/k8s-$place" ] || { echo "place.sh: no cluster runs: start one with up.sh" >&2; exit 1; }
+[ -e "/run/netns/$NAME-$place" ] || { echo "place.sh: no cluster runs: start one with up.sh" >&2; exit 1; }
 mkdir -p "$RUN/place"
 printf '127.0.0.1 localhost\n%s\n' "$hosts" >"$RUN/place/$place.hosts"
 printf '%s\n' "$resolver" >"$RUN/place/$place.$namespace.resolver"
 # shellcheck disable=SC2016
-exec nsenter --net="/run/netns/k8s-$place" unshare --mount --uts -- sh -c '
+exec nsenter --net="/run/netns/$NAME-$place" unshare --mount --uts -- sh -c '
   hostname "$1" && mount --bind "$2" "$(readlink -f /etc/hosts)" && mount --bind "$3" "$(readlink -f /etc/resolv.conf)" && shift 3 && exec "$@"' \
   sh "$name" "$RUN/place/$place.hosts" "$RUN/place/$place.$namespace.resolver" "$@"

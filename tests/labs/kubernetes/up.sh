@@ -15,7 +15,7 @@ if [ "$NODES" != 0 ]; then
   is_root || fail "nodes need root (NODES=0 does not)"
   have_images || fail "no images, or those of another version: run ../prepare.sh kubernetes"
 fi
-if [ -e /run/netns/k8s-cp ] || pid_of kube-apiserver >/dev/null; then fail "already up: run down.sh first"; fi
+if [ -e "/run/netns/$NAME-cp" ] || pid_of kube-apiserver >/dev/null; then fail "already up: run down.sh first"; fi
 
 rm -rf "$RUN"
 mkdir -p "$RUN/log"
@@ -39,27 +39,30 @@ within() { # within SECONDS WHAT COMMAND...
   done
   lap "$what"
 }
-nodes_ready() { [ "$(kubectl get nodes --no-headers | grep -cw Ready)" = "$NODES" ]; }
+nodes_ready() { [ "$(on_control_plane kubectl get nodes --no-headers | grep -cw Ready)" = "$NODES" ]; }
 
 "$W/pki.sh"
 if [ "$NODES" = 0 ]; then
   "$W/ctl.sh" up
 else
-  client_image >"$RUN/log/images.log" 2>&1
-  torch_image >>"$RUN/log/images.log" 2>&1
+  (
+    flock 8 # another cluster may need the same
+    client_image
+    torch_image
+  ) 8>"$IMG/lock" >"$RUN/log/images.log" 2>&1
   lap "images of milkweed and torch"
   "$W/net.sh"
   for i in $(seq "$NODES"); do start_node "$i"; done
   "$W/ctl.sh" up
-  setsid ip netns exec k8s-cp python3 "$W/dns.py" "$CPIP" "$CPIP:6443" "$PKI/ca.crt" "$PKI/admin.crt" "$PKI/admin.key" \
+  setsid ip netns exec "$NAME-cp" python3 "$W/dns.py" "$CPIP" "$CPIP:6443" "$PKI/ca.crt" "$PKI/admin.crt" "$PKI/admin.key" \
     >"$RUN/log/dns.log" 2>&1 </dev/null &
   disown
 fi
 lap "control plane"
 if [ "$NODES" != 0 ]; then
-  within 30 "kube-proxy's rights" kubectl create clusterrolebinding kube-proxy --clusterrole=system:node-proxier --user=system:kube-proxy
+  within 30 "kube-proxy's rights" on_control_plane kubectl create clusterrolebinding kube-proxy --clusterrole=system:node-proxier --user=system:kube-proxy
   within 120 "nodes" nodes_ready
   "$W/node.sh" gpus
 fi
-within 30 "default service account" kubectl -n default get serviceaccount default
-[ "$NODES" = 0 ] || kubectl get nodes -o wide
+within 30 "default service account" on_control_plane kubectl -n default get serviceaccount default
+[ "$NODES" = 0 ] || on_control_plane kubectl get nodes -o wide

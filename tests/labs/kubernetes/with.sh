@@ -26,7 +26,6 @@ unset MILKWEED_KUBERNETES_LAB MILKWEED_KUBERNETES_LAB_PID MILKWEED_KUBERNETES_LA
 FRESH=1
 . "$(dirname "$(readlink -f "$0")")/env.sh"
 . "$W/images.sh"
-unset FRESH
 
 why_not() { # prints why no cluster can run here; nothing where one can
   local p
@@ -46,11 +45,22 @@ if [ -n "$missing" ]; then
   exec "$@"
 fi
 
-# One cluster a machine: its addresses are routed there. What a killed with.sh left behind is cleared away.
+# A name that no other with.sh uses; what a killed one left behind under it is cleared away. KUBERNETES_LAB=name: that name.
 mkdir -p "$LAB" /run/lock
-exec 9>/run/lock/milkweed-kubernetes
-flock -n 9 || { echo "with.sh: waiting for another with.sh" >&2; flock 9; }
-if [ -e /run/netns/k8s-cp ] || pid_of kube-apiserver >/dev/null; then
+take() { # take NAME [-n]: waits until the name is free, or not
+  KUBERNETES_LAB=$1
+  exec 9>"/run/lock/milkweed-kubernetes-$1"
+  flock ${2:-} 9
+}
+names=${KUBERNETES_LAB:-k8s k8sb}
+for name in $names ""; do
+  [ -n "$name" ] || { echo "with.sh: waiting for another with.sh" >&2 && take "${names%% *}" && break; }
+  ! take "$name" -n || break
+done
+export KUBERNETES_LAB
+. "$W/env.sh"
+unset FRESH
+if [ -e "/run/netns/$NAME-cp" ] || pid_of kube-apiserver >/dev/null; then
   [ -e "$RUN/with" ] || { echo "with.sh: a cluster is up: down.sh takes it down" >&2; exit 1; }
   "$W/down.sh" >/dev/null 9>&-
 fi
@@ -59,7 +69,7 @@ down_after "$W/down.sh" "of Kubernetes"
 
 # Nodes that are silent are noticed soon.
 export NODE_GRACE=${NODE_GRACE:-8s} NODE_LEASE=${NODE_LEASE:-8}
-"$W/up.sh" >"$LAB/with.log" 2>&1 9>&- || { cat "$LAB/with.log" >&2; exit 1; }
+"$W/up.sh" >"$LAB/with-$NAME.log" 2>&1 9>&- || { cat "$LAB/with-$NAME.log" >&2; exit 1; }
 touch "$RUN/with"
 
 { # read as a whole before it runs: this file may change while CMD does
