@@ -38,6 +38,7 @@ def seldom() -> types.ModuleType:
 
 
 def test_a_function_loads_its_module_when_it_is_called(loaded: list[int]) -> None:
+    """Not before, and once."""
     with deferral.deferred({"seldom": "twice"}):
         twice = seldom().twice
     assert not loaded
@@ -55,12 +56,14 @@ def test_a_function_may_be_called_at_once(loaded: list[int]) -> None:
 
 
 def test_any_other_name_is_the_module_s_own(loaded: list[int]) -> None:
+    """Whoever wants more than the function has the module loaded."""
     with deferral.deferred({"seldom": "twice"}):
         assert seldom().other == "other"
     assert loaded == [1]
 
 
 def test_afterwards_everybody_gets_the_module_itself(loaded: list[int]) -> None:
+    """What stood for it is known to those only who imported it meanwhile."""
     with deferral.deferred({"seldom": "twice"}):
         stand_in = seldom()
     assert seldom() is not stand_in
@@ -69,6 +72,7 @@ def test_afterwards_everybody_gets_the_module_itself(loaded: list[int]) -> None:
 
 
 def test_what_is_there_is_left_alone(loaded: list[int]) -> None:
+    """A module that somebody has imported stays the one."""
     before = seldom()
     with deferral.deferred({"seldom": "twice"}):
         assert seldom() is before
@@ -86,6 +90,7 @@ def test_what_cannot_be_imported_cannot_be_imported_meanwhile() -> None:
 
 
 def test_an_error_leaves_nothing_behind(loaded: list[int]) -> None:
+    """Also when importing fails, modules are themselves afterwards."""
     with pytest.raises(ValueError, match="x"), deferral.deferred({"seldom": "twice"}):
         raise ValueError("x")
     assert "seldom" not in sys.modules
