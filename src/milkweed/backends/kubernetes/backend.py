@@ -75,7 +75,7 @@ class KubernetesBackend:
 
     def submit(self, request: Request) -> Handle:
         """Put what pods will need into Secrets, then ask the operator for the pods."""
-        api = choose_api(request.spec)
+        api = choose_api(request.spec, request.apply_id)
         namespace = request.spec.options.get("namespace") or api.config.namespace
         plans = make_plans(request.spec, namespace, request.apply_id)
         handle = make_handle(request, api, namespace, plans)
@@ -136,7 +136,8 @@ class KubernetesBackend:
 
     def _api(self, handle: Handle) -> AnyApi:
         if handle.get("provision"):
-            return AskedApi(endpoint_of(handle["provision"]), handle["namespace"])
+            endpoint = endpoint_of(handle["provision"])
+            return AskedApi(endpoint, handle["namespace"], handle["apply_id"])
         api = reach_api(handle.get("context") or None, handle.get("kubeconfig"))
         check_same(api, handle)
         return api
