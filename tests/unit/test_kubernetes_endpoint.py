@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from milkweed.backends import credentials
+from milkweed.backends.base import Request
 from milkweed.backends.kubernetes.backend import KubernetesBackend
+from milkweed.backends.kubernetes.start import VOLUME
 from milkweed.errors import ChangedError
 from milkweed.job import lifecycle
 from milkweed.kube.resources import MESHES, SECRETS
@@ -88,6 +90,24 @@ def test_a_job_whose_name_another_one_has_by_now(where: dict[str, str], cluster:
     assert BACKEND.glance(second.handle).liveness is Liveness.PENDING
     BACKEND.cancel(second.handle)
     assert meshes(cluster) == []
+
+
+def test_a_size_past_the_last_certificate(
+    where: dict[str, str], cluster: Reviewed, policy: dict[str, Any]
+) -> None:
+    """Its hosts find theirs where they look for it, behind the endpoint as well."""
+    policy["rules"][0] |= {"maxHosts": 500, "maxTotalHosts": 500}
+    spec = declare(where, 100)
+    handle = BACKEND.submit(Request(spec=spec, apply_id=APPLY_ID))
+    BACKEND.resize(handle, declare(where, 210))
+    [mesh] = cluster.of_kind(MESHES.plural)
+    [volume] = [
+        one for one in mesh["spec"]["podTemplate"]["spec"]["volumes"] if one["name"] == VOLUME
+    ]
+    held = cluster.objects[SECRETS.plural, "team", "milkweed-0a1b2c3d-hosts"]["data"]
+    assert "tls-1/tls.crt" in {item["path"] for item in volume["secret"]["items"]}
+    assert {item["key"] for item in volume["secret"]["items"]} <= held.keys()
+    assert mesh["spec"]["replicas"] == 210
 
 
 def test_a_job_of_its_own_is_found_resized_and_ended(

@@ -91,6 +91,43 @@ def test_a_mesh_is_resized(provisioner: Provisioner, cluster: Reviewed) -> None:
     )
 
 
+def test_more_hosts_may_need_more_files(provisioner: Provisioner, cluster: Reviewed) -> None:
+    """Of their own Secret, in their own volume; all else of the template is as it was."""
+    mesh = job_mesh()
+    pod = mesh["spec"]["podTemplate"]["spec"]
+    pod["volumes"] = [{"name": "tmp", "emptyDir": {}}, *pod["volumes"]]
+    post(provisioner, mesh)
+    files = [{"key": "cert-0-1", "path": "tls-1/tls.crt"}]
+    change = {"replicas": 4, "files": files}
+    assert ask(provisioner, "PATCH", f"trainers?job={JOB}", body=change).status == 200
+    made = get_mesh(cluster)["spec"]["podTemplate"]["spec"]
+    own = {"name": "milkweed", "secret": {"secretName": HOSTS, "items": files}}
+    assert made == {**pod, "volumes": [{"name": "tmp", "emptyDir": {}}, own]}
+
+
+@pytest.mark.parametrize(
+    "volumes",
+    [
+        [],
+        [{"name": "milkweed", "emptyDir": {}}],
+        [{"name": "milkweed", "secret": {"secretName": "shared"}}],
+    ],
+)
+def test_files_are_of_no_other_secret(
+    provisioner: Provisioner, cluster: Reviewed, policy: dict[str, Any], volumes: list[Any]
+) -> None:
+    """A volume of something else is not changed, whatever its name."""
+    policy["rules"][0] |= {"secrets": ["shared"], "volumes": ["emptyDir"]}
+    mesh = job_mesh()
+    mesh["spec"]["podTemplate"]["spec"]["volumes"] = volumes
+    assert post(provisioner, mesh).status == 201
+    before = get_mesh(cluster)
+    change = {"replicas": 2, "files": [{"key": "k", "path": "p"}]}
+    answer = ask(provisioner, "PATCH", f"trainers?job={JOB}", body=change)
+    assert (answer.status, "no volume 'milkweed'" in answer.document["error"]) == (400, True)
+    assert get_mesh(cluster) == before
+
+
 def test_growth_is_within_the_policy(
     provisioner: Provisioner, cluster: Reviewed, policy: dict[str, Any]
 ) -> None:
@@ -132,6 +169,11 @@ def test_another_rule_may_allow_the_growth(
         ({"replicas": 2, "annotations": {"other": "x"}}, "annotations.other"),
         ({"replicas": 2, "annotations": {"milkweed.dev/handle": 1}}, "annotations.milkweed.dev/handle"),
         ({"replicas": 2, "secrets": [secret("other")]}, "secrets[0].name"),
+        ({"replicas": 2, "files": {}}, "files"),
+        ({"replicas": 2, "files": [{"key": "k", "path": "x" * LARGEST_MESH}]}, "files"),
+        ({"replicas": 2, "files": [{"key": "k"}]}, "files[0]"),
+        ({"replicas": 2, "files": [{"key": "k", "path": "p", "mode": 0o777}]}, "files[0]"),
+        ({"replicas": 2, "files": [{"key": "k", "path": 1}]}, "files[0]"),
     ],
 )  # fmt: skip
 def test_changes_that_are_refused(

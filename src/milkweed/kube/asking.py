@@ -6,7 +6,7 @@ import http.client
 import json
 import ssl
 import urllib.parse
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -95,13 +95,16 @@ def resize_mesh(
     job: str = "",
     secrets: Secrets | None = None,
     annotations: Mapping[str, str] | None = None,
+    files: Sequence[Mapping[str, str]] = (),
 ) -> Any:
     """Change how many hosts a mesh has; its Secrets first, and its annotations of `milkweed.dev/` with it.
 
+    With `files`, each a `key` of its Secret and a `path`, its volume `milkweed` has those: its pods are replaced.
     Of a mesh of a job, it must be said of which: a name may be another job's by now.
     """
     change = {"replicas": replicas, **_carry(secrets)}
     change |= {"annotations": dict(annotations)} if annotations else {}
+    change |= {"files": [dict(each) for each in files]} if files else {}
     return _ask(endpoint, "PATCH", _path(namespace, "meshes", name, job), change)
 
 

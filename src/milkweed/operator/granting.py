@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..backends.kubernetes.reasons import describe_pod
-from ..backends.kubernetes.start import JOB_LABEL
+from ..backends.kubernetes.start import JOB_LABEL, VOLUME
 from ..errors import MilkweedError
 from ..kube.api import Api, ApiError
 from ..kube.meshes import API_VERSION, KIND, make_selector, render_labels
@@ -165,6 +165,7 @@ class Granter:
                 raise Deny(409, f"the mesh {asked.name!r} is being deleted")
             _refuse(_check_change(change, _job_of(found)), "the change is not as it should be")
             secrets = parse_secrets(change.get("secrets"))
+            spec = {"replicas": change["replicas"], **_lay_out(found, items(change, "files"))}
             wanted = {**found, "spec": {**found["spec"], "replicas": change["replicas"]}}
             _write_down(asked, wanted, secrets)
             names = sorted({*_own_secrets(found), *(one.name for one in secrets)})
@@ -175,7 +176,7 @@ class Granter:
             notes = mapping(change, "annotations") | _note(names)
             patch = {
                 "metadata": {"uid": uid_of(found), "labels": labels, "annotations": notes},
-                "spec": {"replicas": change["replicas"]},
+                "spec": spec,
             }
             return 200, _show(self._api.patch(MESHES, asked.namespace, asked.name, patch))
 
@@ -244,13 +245,39 @@ def _check_request(mesh: Object, carried: Any, namespace: str) -> Iterator[Compl
 
 
 def _check_change(change: Object, job: str) -> Iterator[Complaint]:
-    known = {"replicas", "annotations", "secrets"}
+    known = {"replicas", "annotations", "secrets", "files"}
     yield from ((key, "is not allowed") for key in change if key not in known)
     yield from check_replicas(pick(change, "replicas"), "replicas")
     for key, value in mapping(change, "annotations").items():
         if not key.startswith(NOTES) or not isinstance(value, str):
             yield f"annotations.{key}", f"is not a text of {NOTES}…"
     yield from check_secrets(change.get("secrets"), job)
+    yield from _check_files(change.get("files", []))
+
+
+def _check_files(found: Any) -> Iterator[Complaint]:
+    """Each a key of the Secret, and where it is; whether they are well is the API server's to say."""
+    if not isinstance(found, list) or len(json.dumps(found)) > LARGEST_MESH // 2:
+        yield "files", f"is a list of at most {LARGEST_MESH // 2} bytes"
+        return
+    for index, one in enumerate(items({"files": found}, "files")):
+        if set(mapping(one)) != {"key", "path"} or not all(
+            isinstance(word, str) for word in mapping(one).values()
+        ):
+            yield f"files[{index}]", "is not a key and a path"
+
+
+def _lay_out(found: Object, files: Sequence[Any]) -> dict[str, Any]:
+    """A change of a mesh after which its own volume has these files, and all else is as it was."""
+    if not files:
+        return {}
+    volumes = items(found, "spec", "podTemplate", "spec", "volumes")
+    own = [one for one in volumes if text(one, "name") == VOLUME]
+    if [text(one, "secret", "secretName") in _own_secrets(found) for one in own] != [True]:
+        raise Deny(400, f"the mesh has no volume {VOLUME!r} of a Secret that came with it")
+    made = {**own[0], "secret": {**own[0]["secret"], "items": list(files)}}
+    changed = [made if one is own[0] else one for one in volumes]
+    return {"podTemplate": {"spec": {"volumes": changed}}}
 
 
 def _write_down(asked: Asked, mesh: Object, secrets: Sequence[AskedSecret]) -> None:

@@ -21,7 +21,7 @@ from ...kube.asking import (
     update_secret,
 )
 from ...kube.resources import MESHES, PODS, SECRETS, Resource
-from .start import authority_name, secret_name
+from .start import authority_name, files_of, secret_name
 
 TOKEN_FILE = "/var/run/secrets/milkweed/token"  # noqa: S105  where it is, not what it is
 CA_FILE = "/var/run/secrets/milkweed/ca.pem"
@@ -107,6 +107,7 @@ class AskedApi:
             job=self.job,
             secrets=self._secrets,
             annotations=body["metadata"]["annotations"],
+            files=files_of(body["spec"].get("podTemplate", {})),
         )
 
     def delete(self, resource: Resource, namespace: str, name: str) -> bool:
