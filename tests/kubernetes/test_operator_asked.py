@@ -26,6 +26,7 @@ from milkweed.kube.asking import read_endpoint
 place = read_endpoint(os.environ["URL"], "/var/run/asking/ca.pem", "/var/run/asking/token")
 mesh, secrets = json.loads(os.environ["MESH"]), json.loads(os.environ["SECRETS"])
 here = mesh["metadata"]["namespace"]
+JOB = mesh["metadata"]["labels"]["milkweed.dev/job"]
 
 def wait(true):
     for _ in range(400):
@@ -42,9 +43,9 @@ request_mesh(place, mesh, secrets)
 request_mesh(place, mesh, secrets)
 print("ready", [pod["name"] for pod in wait(ready(1))["pods"]])
 print("holds", look_up_secret(place, here, "milkweed-3f0c5f0e-authority"))
-resize_mesh(place, here, "trainers", 2, secrets=secrets)
+resize_mesh(place, here, "trainers", 2, job=JOB, secrets=secrets)
 print("ready", [pod["name"] for pod in wait(ready(2))["pods"]])
-print("gone", delete_mesh(place, here, "trainers"), wait(lambda found: found is None))
+print("gone", delete_mesh(place, here, "trainers", job=JOB), wait(lambda found: found is None))
 """
 
 

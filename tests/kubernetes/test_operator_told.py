@@ -13,6 +13,7 @@ import pytest
 
 from kubernetes.lab import Lab
 from kubernetes.operators import Meshes, Operating, ended, install
+from milkweed.backends.kubernetes.told import read_told
 from milkweed.operator.definition import make_definition
 from milkweed.operator.install import Install, make_install
 from milkweed.operator.objects import make_service, make_stateful_set
@@ -113,6 +114,14 @@ def test_hosts_that_may_not_be_made(meshes: Meshes, operator: Operating, lab: La
     lab.kubectl("-n", meshes.namespace, "create", "quota", "small", "--hard=pods=1")
     meshes.apply(meshes.make(replicas=3))
     assert "exceeded quota" in meshes.wait_reason("FailedCreate")
+
+
+def test_a_name_that_is_too_long_for_pods(meshes: Meshes, operator: Operating) -> None:
+    """The mesh and its StatefulSet are taken, and no pod: the words are such that nobody waits for one."""
+    name = "w" * 53
+    meshes.apply(meshes.make(name, replicas=1))
+    meshes.wait_reason("FailedCreate", name=name, words="must be no more than 63")
+    assert read_told(meshes.get(name)).hopeless
 
 
 def test_what_the_api_server_refuses(meshes: Meshes, operator: Operating) -> None:

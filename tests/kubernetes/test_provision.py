@@ -9,7 +9,7 @@ from kubernetes.operator_endpoint import provisioning, run_asking
 from kubernetes.operators import Operating
 from programs import PREAMBLE
 
-PROGRAM = (
+DECLARE = (
     PREAMBLE
     + f"""
 from milkweed.job.kubernetes import KubernetesJob, ImageSpec
@@ -21,7 +21,11 @@ def declare(hosts, image={WORKER!r}):
     job = KubernetesJob(os.environ["SPACE"], provision=where)
     job.add_mesh("w", hosts, image_spec=ImageSpec(image))
     return job
-
+"""
+)
+PROGRAM = (
+    DECLARE
+    + """
 try:
     declare(3).apply()
 except MilkweedError as error:
@@ -35,6 +39,31 @@ print("pods", pods(job.state()))
 print("status", job.status().describe())
 job.kill()
 print("gone", job.active)
+"""
+)
+# Two jobs of one account that give their mesh the same name.
+RIVALS = (
+    DECLARE
+    + """
+from milkweed.kube.asking import delete_mesh, look_up_mesh, read_endpoint
+import time
+place, here = read_endpoint(*where.values()), os.environ["SPACE"]
+first, second = declare(1), declare(1)
+first.state("first.json")
+try:
+    second.state("second.json")
+except MilkweedError as error:
+    print("refused", str(error).replace(chr(10), " "))
+print("first", first.status().describe())
+delete_mesh(place, here, "w", job=first.apply_id)
+while look_up_mesh(place, here, "w"):
+    time.sleep(0.2)
+second.state("second.json")
+print("then", first.status().describe())
+first.kill()
+print("second", second.status().describe())
+second.kill()
+print("gone", look_up_mesh(place, here, "w"))
 """
 )
 
@@ -53,3 +82,17 @@ def test_a_pod_without_rights_has_a_job(
     assert "gone False" in out
     left = [name for name in lab.objects(namespace) if "w" in name.partition("/")[2][:2]]
     assert not left
+
+
+def test_jobs_of_one_account_leave_each_other_alone(
+    lab: Lab, namespace: str, operating: Operating, tmp_path: Path
+) -> None:
+    """A name that another job has is refused, and ending a job ends nothing that has its name by then."""
+    with provisioning(lab, tmp_path, namespace) as endpoint:
+        out = run_asking(lab, namespace, RIVALS, URL=endpoint.address, SPACE=namespace)
+    assert "refused" in out
+    assert "MonarchMesh 'w' of another job" in out
+    assert "first running, 1/1 hosts ready" in out
+    assert "then ended" in out
+    assert "second running, 1/1 hosts ready" in out
+    assert "gone None" in out

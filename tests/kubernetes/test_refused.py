@@ -76,6 +76,38 @@ def test_rules_for_pods_end_the_wait(
     assert lab.objects(namespace) == []
 
 
+@pytest.mark.parametrize(
+    ("wish", "words"),
+    [
+        ({"serviceAccountName": "nobody"}, 'serviceaccount "nobody" not found'),
+        ({"priorityClassName": "highest"}, "no PriorityClass with name highest was found"),
+        ({"runtimeClassName": "boxed"}, 'RuntimeClass "boxed" not found'),
+    ],
+)
+@pytest.mark.usefixtures("operating")
+def test_pods_that_nobody_can_make_end_the_wait(
+    client: Client, lab: Lab, namespace: str, wish: Any, words: str
+) -> None:
+    """They ask for what the cluster does not have by that name: somebody must change it."""
+    out = client.run(declare(namespace, timeout=100, **wish) + "job.state()", code_expected=1)
+    assert "HostFailedError" in out
+    assert words in out
+    client.run("job_load().kill()")
+    assert lab.objects(namespace) == []
+
+
+def test_the_longest_names_of_meshes_have_hosts(
+    client: Client, lab: Lab, namespace: str, operating: Operating
+) -> None:
+    """63 characters, as RFC 1123 has it, though pods cannot be made of an object with that name."""
+    name = "w" * 63
+    use = f"print('pods', values(state[{name!r}].spawn_procs().spawn('p', Probe).variable.call('HOSTNAME').get()))"
+    code = declare(namespace).replace("add_mesh('w'", f"add_mesh({name!r}")
+    out = client.run(code + f"state = job.state()\n{use}\njob.kill()")
+    assert "pods ['wwww" in out
+    assert lab.objects(namespace) == []
+
+
 def test_a_service_of_somebody_else_ends_the_wait(
     client: Client, lab: Lab, namespace: str, operating: Operating
 ) -> None:

@@ -133,7 +133,8 @@ def part(folder: Path | str = "/job", *labels: str, **more: Any) -> dict[str, An
     return {
         "apply_id": APPLY_ID,
         "part": "0.0",
-        "hosts": [{"mesh": mesh, "rank": int(rank), "env": {}} for mesh, rank in hosts],
+        "hosts": [{"mesh": mesh, "rank": int(rank)} for mesh, rank in hosts],
+        "envs": {mesh: {} for mesh, *_ in hosts},
         "released": [],
         "addresses": {"n1": "127.0.0.1", "n2": "127.0.0.1"},
         "logs": f"{folder}/logs",

@@ -204,7 +204,8 @@ def part(*hosts: str, number: str = "0.0", **more: Any) -> PartData:
     said: dict[str, Any] = {
         "apply_id": APPLY_ID,
         "part": number,
-        "hosts": [{"mesh": mesh, "rank": int(rank), "env": {}} for mesh, _, rank in names],
+        "hosts": [{"mesh": mesh, "rank": int(rank)} for mesh, _, rank in names],
+        "envs": {mesh: {} for mesh, *_ in names},
         "released": [],
         "addresses": {},
         "logs": "/nowhere/logs",

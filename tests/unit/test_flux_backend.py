@@ -107,7 +107,7 @@ def test_a_submission(instance: FakeFlux, home: Path) -> None:
     assert "PRIVATE KEY" not in text
     [path] = home.rglob("part-0.0.json")
     told = json.loads(path.read_text())
-    assert told["hosts"][1]["env"]["WORD"] == "s3cret"
+    assert told["envs"][told["hosts"][1]["mesh"]]["WORD"] == "s3cret"
     assert told["uri"] == f"local://{instance.home}/local-0"
     for path in home.rglob("*"):
         assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0, path

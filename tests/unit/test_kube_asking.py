@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from milkweed.errors import AccessError, SpecError
-from milkweed.kube.asking import Endpoint, look_up_mesh, read_endpoint
+from milkweed.errors import AccessError, BackendError, SpecError, UnreachableError
+from milkweed.kube.asking import (
+    Endpoint,
+    delete_mesh,
+    look_up_mesh,
+    look_up_secret,
+    read_endpoint,
+)
+from milkweed.operator.asked import Answer
+from unit.test_operator_door import Says, Serving
 
 URL = "https://127.0.0.1:9"
 
@@ -57,3 +67,25 @@ def test_an_authority_that_cannot_be_read_is_no_silence(tmp_path: Path, text: st
         look_up_mesh(Endpoint(URL, str(file), lambda: "good"), "team", "w")
     assert str(file) in caught.value.what
     assert not caught.value.transient
+
+
+@pytest.mark.parametrize("document", [{"kind": "Status", "code": 404}, ["not found"], None])
+def test_who_knows_nothing_of_endpoints_does_not_tell_that_a_mesh_is_gone(
+    tmp_path: Path, document: Any
+) -> None:
+    """A proxy before an endpoint that is away says 404 of anything: then nothing is known."""
+    says = Says(lambda: Answer(404, document, {}))
+    with contextlib.closing(Serving(tmp_path / "tls", says)) as serving:
+        for ask in (look_up_mesh, delete_mesh, look_up_secret):
+            with pytest.raises(UnreachableError, match="is no endpoint"):
+                ask(serving.endpoint(), "team", "w")
+
+
+def test_what_an_endpoint_does_not_understand_is_not_gone(tmp_path: Path) -> None:
+    """One of another version may know other paths; it says so, and nothing of a mesh."""
+    says = Says(lambda: Answer(404, {"error": "there is /v1"}, {}))
+    with (
+        contextlib.closing(Serving(tmp_path / "tls", says)) as serving,
+        pytest.raises(BackendError, match="there is /v1"),
+    ):
+        look_up_mesh(serving.endpoint(), "team", "w")

@@ -248,6 +248,19 @@ def make_account(folder: Path) -> Path:
     return folder
 
 
+def test_a_pod_without_a_token_hears_of_the_endpoint(tmp_path: Path, monkeypatch: Where) -> None:
+    """It is a pod of a cluster, which may do nothing there; outside of one nobody hears of that."""
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.96.0.1")
+    with pytest.raises(SpecError, match="there is no Kubernetes cluster") as caught:
+        load_config(account=tmp_path / "none")
+    assert f"this pod has no token of its own at {tmp_path / 'none'}" in caught.value.seen
+    assert "provision=" in caught.value.hint
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST")
+    with pytest.raises(SpecError, match="this is not a pod of one") as caught:
+        load_config(account=tmp_path / "none")
+    assert "provision=" not in caught.value.hint
+
+
 def test_a_pod_uses_its_service_account(tmp_path: Path, monkeypatch: Where) -> None:
     """Without a kubeconfig a pod talks to its own cluster, and sees a renewed token at once."""
     folder = make_account(tmp_path / "account")
@@ -262,8 +275,9 @@ def test_a_pod_uses_its_service_account(tmp_path: Path, monkeypatch: Where) -> N
     assert found.log_in() == Login("first")
     save(folder / "token", "second\n")
     assert found.log_in() == Login("second")
-    with pytest.raises(SpecError, match="there is no Kubernetes cluster"):
-        load_config("lab")
+    with pytest.raises(SpecError, match="there is no Kubernetes cluster") as caught:
+        load_config("lab", account=folder)
+    assert "a pod's own account has no context 'lab'" in caught.value.seen
     save(tmp_path / "home/.kube/config", make())
     assert load_config(account=folder).context == "lab"
 

@@ -59,12 +59,16 @@ class FakeEndpoint:
         self.meshes[mesh["metadata"]["name"]] = made
         return made
 
-    def look_up_mesh(self, _endpoint: Endpoint, _namespace: str, name: str) -> Any:
+    def look_up_mesh(
+        self, _endpoint: Endpoint, _namespace: str, name: str, *, job: str = ""
+    ) -> Any:
         """A mesh, if there is one."""
+        assert job in {"", APPLY_ID}
         return self.meshes.get(name)
 
-    def look_up_secret(self, _endpoint: Endpoint, _namespace: str, name: str) -> Any:
+    def look_up_secret(self, _endpoint: Endpoint, _namespace: str, name: str, *, job: str) -> Any:
         """A Secret, if there is one."""
+        assert job == APPLY_ID
         return self.secrets.get(name)
 
     def resize_mesh(
@@ -75,18 +79,21 @@ class FakeEndpoint:
         self.secrets |= more["secrets"]
         return self.meshes[name]
 
-    def delete_mesh(self, _endpoint: Endpoint, _namespace: str, name: str) -> bool:
+    def delete_mesh(self, _endpoint: Endpoint, _namespace: str, name: str, *, job: str) -> bool:
         """Whether there was one."""
+        assert job == APPLY_ID
         return self.meshes.pop(name, None) is not None
 
     def update_secret(
-        self, _endpoint: Endpoint, _namespace: str, name: str, data: Mapping[str, str]
+        self, _endpoint: Endpoint, _namespace: str, name: str, data: Mapping[str, str], *, job: str
     ) -> None:
         """Have a Secret hold something else."""
+        assert job == APPLY_ID
         self.secrets[name] = data
 
-    def delete_secret(self, _endpoint: Endpoint, _namespace: str, name: str) -> bool:
+    def delete_secret(self, _endpoint: Endpoint, _namespace: str, name: str, *, job: str) -> bool:
         """Whether there was one."""
+        assert job == APPLY_ID
         return self.secrets.pop(name, None) is not None
 
 
@@ -103,7 +110,7 @@ def endpoint(monkeypatch: pytest.MonkeyPatch) -> FakeEndpoint:
 @pytest.fixture
 def api(endpoint: FakeEndpoint) -> AskedApi:
     """The endpoint in the API server's place."""
-    return AskedApi(Endpoint("https://x", None, lambda: "t"), "lab")
+    return AskedApi(Endpoint("https://x", None, lambda: "t"), "lab", APPLY_ID)
 
 
 def make(api: AskedApi) -> None:

@@ -74,6 +74,28 @@ def test_what_is_refused_is_a_value_error(arguments: dict[str, Any], words: str)
         _ = job.spec
 
 
+def test_pods_that_exist_are_not_looked_for_at_the_endpoint() -> None:
+    """By labels or by name alike: whoever waits for them would wait in vain."""
+    with pytest.raises(ValueError, match="selector: the endpoint"):
+        KubernetesJob(selector={"app": "x"}, provision="https://x")
+    with pytest.raises(ValueError, match="mesh 'w': its pods exist already"):
+        KubernetesJob(provision="https://x").add_mesh("w", 1)
+
+
+@pytest.mark.parametrize(("length", "cut"), [(52, False), (53, True), (63, True)])
+def test_a_mesh_with_a_long_name_has_an_object_with_a_shorter_one(length: int, cut: bool) -> None:
+    """Up to 63 characters are allowed, of which pods could not be made; pods that exist go by the whole."""
+    job, name = KubernetesJob(), "w" * length
+    job.add_mesh(name, 1, image_spec=ImageSpec("a"))
+    [plan] = make_plans(job.spec, "default", "0a1b2c3d")
+    assert (plan.place.name != name) == cut
+    assert len(plan.place.name) <= 52
+    job = KubernetesJob()
+    job.add_mesh(name, 1)
+    [plan] = make_plans(job.spec, "default")
+    assert plan.selector.endswith(f"={name}")
+
+
 def test_parameters_are_those_of_the_reference() -> None:
     """A call that was written for the engine's own class means the same here, also by position."""
     job = KubernetesJob("ns", 7)

@@ -192,7 +192,7 @@ def test_a_keeper_is_told_what_was_before(tmp_path: Path) -> None:
     """As far as whoever invited it says so."""
     (tmp_path / "tls").mkdir()
     start = {
-        "hosts": [{"mesh": "w", "rank": 0, "env": {}}], "released": [], "logs": "", "addresses": {},
+        "hosts": [{"mesh": "w", "rank": 0}], "envs": {"w": {}}, "released": [], "logs": "", "addresses": {},
         "port": 1, "turn": 0, "cwd": "", "record_folder": "", "first": False, "queued": True,
     }  # fmt: skip
     told = {"part": "0.0", "folder": "", "node_env": "NO_NODE", "restart_env": "NO_TURN"}

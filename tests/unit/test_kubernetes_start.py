@@ -15,6 +15,7 @@ import pytest
 
 from milkweed.backends.base import Request
 from milkweed.backends.kubernetes.names import MAX_SET_NAME, make_mesh_name
+from milkweed.backends.kubernetes.ranks import RANK_LABEL
 from milkweed.backends.kubernetes.settings import default_selector, make_plans
 from milkweed.backends.kubernetes.start import (
     LOADER,
@@ -71,7 +72,7 @@ def test_every_host_is_in_its_part_and_in_a_certificate() -> None:
     """With spare names, so that most changes of size need no new certificates."""
     part, _other = make_parts()
     assert [host["rank"] for host in part["hosts"]] == [0, 1, 2]
-    assert part["hosts"][0]["env"]["MODE"] == "x"
+    assert part["envs"] == {"workers": {"MODE": "x"}}
     [certificate] = part["certificates"]
     assert certificate["folder"] == f"{MOUNT}/tls-0"
     assert len(certificate["nodes"]) == spare_count(3) == 19
@@ -188,6 +189,17 @@ def test_an_image_makes_pods() -> None:
         ({"workers": {"labels": {"a": "b"}}}, "these exist already"),
         ({"workers": {"label_selector": "a=(b"}}, "label_selector"),
         ({"workers": {"image": "a", "pod_template": {}}}, "two ways to say one thing"),
+        ({"workers": {"image": "a", "pod_rank_label": ["x"]}}, "are found by its own labels"),
+        ({"workers": {"pod_rank_label": 5}}, "kubernetes.meshes.workers.pod_rank_label: 5"),
+        ({"workers": {"pod_rank_label": "no good!"}}, "kubernetes.meshes.workers.pod_rank_label"),
+        ({"workers": {"image": "a", "object_name": 5}}, "workers.object_name: 5 is not text"),
+        ({"workers": {"image": "a", "object_name": ""}}, "workers.object_name: '' is empty"),
+        ({"workers": {"object_name": "Bad Name"}}, "kubernetes.meshes.workers.object_name"),
+        ({"workers": {"image": "a", "object_name": "a" * 53}}, "has 53 characters, at most 52"),
+        (
+            {name: {"image": "a", "object_name": "one"} for name in ("workers", "readers")},
+            "kubernetes.meshes.readers.object_name: 'one' is the object of mesh 'workers'",
+        ),
     ],
 )
 def test_mistakes_name_their_field(meshes: dict[str, Any], words: str) -> None:
@@ -195,6 +207,23 @@ def test_mistakes_name_their_field(meshes: dict[str, Any], words: str) -> None:
     with pytest.raises(SpecError) as caught:
         make_plans(make_spec(meshes), "ns")
     assert words in str(caught.value)
+
+
+def test_a_rank_label_may_be_none_and_be_left_out() -> None:
+    """An empty one means the order of names; nothing, or null, means the usual label."""
+    for said, expected in (("", ""), (None, RANK_LABEL), ("example.com/rank", "example.com/rank")):
+        plan, _other = make_plans(make_spec({"workers": {"pod_rank_label": said}}), "ns")
+        assert plan.rank_label == expected
+
+
+def test_pods_that_exist_are_not_looked_for_at_the_endpoint() -> None:
+    """It shows none but those it makes, and the wait for others would have no end."""
+    spec = make_spec({"workers": {"image": "a"}, "readers": {"image": "a"}})
+    asked = replace(spec, client={"provision": "https://x"})
+    assert all(plan.made for plan in make_plans(asked, "ns"))
+    with pytest.raises(SpecError, match="mesh 'workers': its pods exist already") as caught:
+        make_plans(replace(make_spec(), client={"provision": "https://x"}), "ns")
+    assert "provision" in caught.value.hint
 
 
 def test_a_namespace_must_be_one() -> None:

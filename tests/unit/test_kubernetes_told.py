@@ -31,6 +31,14 @@ def tell(space: Space, reason: str, message: str, mesh: str = "w") -> None:
     space.patch(MESHES, "lab", mesh_name(mesh), {"status": status}, sub="status")
 
 
+CREATE = "create Pod w-0 in StatefulSet w failed error:"
+FORBIDDEN = 'pods "w-0" is forbidden'
+NO_ACCOUNT = (
+    f'{FORBIDDEN}: error looking up service account lab/{{0}}: serviceaccount "{{0}}" not found'
+)
+TOO_LONG = 'metadata.labels: Invalid value: "w-5d4": must be no more than 63 characters'
+
+
 def creating(space: Space, name: str) -> None:
     """A pod that is on a node, and says nothing."""
     conditions = [{"type": "PodScheduled", "status": "True"}]
@@ -54,6 +62,10 @@ def test_why_pods_are_not_there(space: Space, reason: str, message: str) -> None
         ("Refused", "the API server does not take StatefulSet: spec.x is invalid"),
         ("Conflict", "Service w-svc is there already and does not belong to this mesh"),
         ("FailedCreate", SECURITY),
+        ("FailedCreate", f"{CREATE} {NO_ACCOUNT.format('nobody')}"),
+        ("FailedCreate", f"{CREATE} {FORBIDDEN}: no PriorityClass with name high was found"),
+        ("FailedCreate", f'{CREATE} {FORBIDDEN}: pod rejected: RuntimeClass "kata" not found'),
+        ("FailedCreate", f'{CREATE} Pod "w-0" is invalid: {TOO_LONG}'),
         ("FailedMount", f"FailedMount at {mesh_name()}-0: a volume cannot be mounted: {NO_VOLUME}"),
     ],
 )
@@ -123,6 +135,7 @@ def test_a_host_that_waits_says_why_while_others_run(space: Space) -> None:
             "secrets \"s\" is forbidden: no relationship found between node 'n' and it",
         ),
         ("FailedCreate", QUOTA),
+        ("FailedCreate", f"{CREATE} {NO_ACCOUNT.format('default')}"),
     ],
 )
 def test_what_may_get_better_is_waited_for(reason: str, message: str) -> None:

@@ -13,7 +13,10 @@ from milkweed import registry
 from milkweed.backends.base import Capabilities
 from milkweed.backends.fake import FakeBackend, FakeScheduler
 from milkweed.errors import (
+    AccessError,
     BackendError,
+    DeadlineError,
+    MilkweedError,
     SpecError,
     StateError,
     StateForeignError,
@@ -123,6 +126,25 @@ def test_an_error_that_cannot_be_undone_leaves_the_intent(world: FakeScheduler) 
     world.unreachable_at = frozenset({1})
     with pytest.raises(BackendError, match="no sense"):
         start()
+    assert world.alive == [recorded()] == listed()
+    assert start().apply_id in world.alive
+    assert world.count("submit") == 1
+
+
+@pytest.mark.parametrize("trouble", [DeadlineError("too slow"), AccessError("no login")])
+def test_what_keeps_us_from_undoing_hides_no_error(
+    world: FakeScheduler, monkeypatch: pytest.MonkeyPatch, trouble: MilkweedError
+) -> None:
+    """Why the submission failed is told; the intent stays, and what was begun is found by the next call."""
+
+    def cancel(*_: object) -> None:
+        raise trouble
+
+    world.lose_next_answer(BackendError("no sense"))
+    with monkeypatch.context() as patched:
+        patched.setattr(FakeBackend, "cancel", cancel)
+        with pytest.raises(BackendError, match="no sense"):
+            start()
     assert world.alive == [recorded()] == listed()
     assert start().apply_id in world.alive
     assert world.count("submit") == 1

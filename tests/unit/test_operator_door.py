@@ -35,7 +35,7 @@ from milkweed.operator.job_secrets import LARGEST_DATA
 from milkweed.operator.provision import Provisioner
 from unit.operator_asked import PATH, TRAINER, Reviewed
 from unit.operator_runs import make_mesh
-from unit.test_operator_job_secrets import AUTHORITY, HOSTS, job_mesh
+from unit.test_operator_job_secrets import AUTHORITY, HOSTS, JOB, job_mesh
 
 
 @pytest.fixture
@@ -130,7 +130,7 @@ def test_a_pod_asks_for_all_of_a_job(serving: Serving, cluster: Reviewed, tmp_pa
     assert look_up_secret(place, "team", f"{HOSTS}x") is None
     notes = {"milkweed.dev/handle": "{}"}
     new = {HOSTS: {"key": "bmV3"}}
-    made = resize_mesh(place, "team", "trainers", 3, secrets=new, annotations=notes)
+    made = resize_mesh(place, "team", "trainers", 3, job=JOB, secrets=new, annotations=notes)
     assert made["spec"]["replicas"] == 3
     update_secret(place, "team", AUTHORITY, {"key": "bmV3"})
     assert look_up_secret(place, "team", AUTHORITY) == look_up_secret(place, "team", HOSTS)

@@ -25,7 +25,7 @@ from milkweed.operator.provision import Provisioner
 from milkweed.testing import FakeClock
 from unit.operator_asked import RULE, Reviewed, ask, post
 from unit.operator_runs import get_mesh, get_set, make_mesh, make_operator, make_template, run
-from unit.test_operator_job_secrets import AUTHORITY, HOSTS, encode, job_mesh, secret
+from unit.test_operator_job_secrets import AUTHORITY, HOSTS, JOB, encode, job_mesh, secret
 
 
 @pytest.fixture
@@ -72,12 +72,12 @@ def test_a_mesh_is_resized(provisioner: Provisioner, cluster: Reviewed) -> None:
     post(provisioner, job_mesh())
     cluster.writes.clear()
     more = "milkweed-3f0c5f0e-more"
-    answer = resize(
-        provisioner,
-        4,
-        secrets=[secret(key=encode("new")), secret(more)],
-        annotations={"milkweed.dev/handle": "{}"},
-    )
+    change = {
+        "replicas": 4,
+        "secrets": [secret(key=encode("new")), secret(more)],
+        "annotations": {"milkweed.dev/handle": "{}"},
+    }
+    answer = ask(provisioner, "PATCH", f"trainers?job={JOB}", body=change)
     assert (answer.status, answer.document["spec"]["replicas"]) == (200, 4)
     mesh = get_mesh(cluster)
     assert mesh["spec"]["replicas"] == 4
@@ -89,6 +89,43 @@ def test_a_mesh_is_resized(provisioner: Provisioner, cluster: Reviewed) -> None:
         "research",
         2,
     )
+
+
+def test_more_hosts_may_need_more_files(provisioner: Provisioner, cluster: Reviewed) -> None:
+    """Of their own Secret, in their own volume; all else of the template is as it was."""
+    mesh = job_mesh()
+    pod = mesh["spec"]["podTemplate"]["spec"]
+    pod["volumes"] = [{"name": "tmp", "emptyDir": {}}, *pod["volumes"]]
+    post(provisioner, mesh)
+    files = [{"key": "cert-0-1", "path": "tls-1/tls.crt"}]
+    change = {"replicas": 4, "files": files}
+    assert ask(provisioner, "PATCH", f"trainers?job={JOB}", body=change).status == 200
+    made = get_mesh(cluster)["spec"]["podTemplate"]["spec"]
+    own = {"name": "milkweed", "secret": {"secretName": HOSTS, "items": files}}
+    assert made == {**pod, "volumes": [{"name": "tmp", "emptyDir": {}}, own]}
+
+
+@pytest.mark.parametrize(
+    "volumes",
+    [
+        [],
+        [{"name": "milkweed", "emptyDir": {}}],
+        [{"name": "milkweed", "secret": {"secretName": "shared"}}],
+    ],
+)
+def test_files_are_of_no_other_secret(
+    provisioner: Provisioner, cluster: Reviewed, policy: dict[str, Any], volumes: list[Any]
+) -> None:
+    """A volume of something else is not changed, whatever its name."""
+    policy["rules"][0] |= {"secrets": ["shared"], "volumes": ["emptyDir"]}
+    mesh = job_mesh()
+    mesh["spec"]["podTemplate"]["spec"]["volumes"] = volumes
+    assert post(provisioner, mesh).status == 201
+    before = get_mesh(cluster)
+    change = {"replicas": 2, "files": [{"key": "k", "path": "p"}]}
+    answer = ask(provisioner, "PATCH", f"trainers?job={JOB}", body=change)
+    assert (answer.status, "no volume 'milkweed'" in answer.document["error"]) == (400, True)
+    assert get_mesh(cluster) == before
 
 
 def test_growth_is_within_the_policy(
@@ -132,6 +169,11 @@ def test_another_rule_may_allow_the_growth(
         ({"replicas": 2, "annotations": {"other": "x"}}, "annotations.other"),
         ({"replicas": 2, "annotations": {"milkweed.dev/handle": 1}}, "annotations.milkweed.dev/handle"),
         ({"replicas": 2, "secrets": [secret("other")]}, "secrets[0].name"),
+        ({"replicas": 2, "files": {}}, "files"),
+        ({"replicas": 2, "files": [{"key": "k", "path": "x" * LARGEST_MESH}]}, "files"),
+        ({"replicas": 2, "files": [{"key": "k"}]}, "files[0]"),
+        ({"replicas": 2, "files": [{"key": "k", "path": "p", "mode": 0o777}]}, "files[0]"),
+        ({"replicas": 2, "files": [{"key": "k", "path": 1}]}, "files[0]"),
     ],
 )  # fmt: skip
 def test_changes_that_are_refused(
@@ -140,7 +182,7 @@ def test_changes_that_are_refused(
     """Nothing else of a mesh can be changed."""
     post(provisioner, job_mesh())
     before = get_mesh(cluster)
-    answer = ask(provisioner, "PATCH", "trainers", body=body)
+    answer = ask(provisioner, "PATCH", f"trainers?job={JOB}", body=body)
     assert answer.status == 400
     assert answer.document["violations"][0]["field"] == field
     assert get_mesh(cluster) == before
@@ -195,3 +237,59 @@ def test_what_jobs_ask_for_is_within_a_plain_rule(
     assert post(provisioner, mesh).document.get("violations", []) == []
     assert secret_name(apply_id) == HOSTS
     assert len(cluster.of_kind(SECRETS.plural)) == 2
+
+
+# Of which job
+
+
+OTHER_JOB = "99999999-0000-4000-8000-000000000002"
+
+
+def test_whose_mesh_it_is_is_told(provisioner: Provisioner) -> None:
+    """By the job's mark, and nothing else that its labels say."""
+    post(provisioner, job_mesh())
+    assert ask(provisioner, "GET", "trainers").document["metadata"]["labels"] == {JOB_LABEL: JOB}
+    post(provisioner, make_mesh("plain", labels={"team": "vision"}))
+    assert ask(provisioner, "GET", "plain").document["metadata"]["labels"] == {}
+
+
+@pytest.mark.parametrize("method", ["GET", "PATCH", "DELETE"])
+def test_a_mesh_of_another_job_is_not_there(
+    provisioner: Provisioner, cluster: Reviewed, method: str
+) -> None:
+    """Whoever says which job they mean never meets another one, though both are theirs."""
+    post(provisioner, job_mesh())
+    before = get_mesh(cluster)
+    answer = ask(provisioner, method, f"trainers?job={OTHER_JOB}", body={"replicas": 1})
+    assert (answer.status, answer.document["missing"]) == (404, True)
+    assert OTHER_JOB in answer.document["error"]
+    assert get_mesh(cluster) == before
+    assert ask(provisioner, method, f"trainers?job={JOB}", body={"replicas": 1}).status == 200
+
+
+@pytest.mark.parametrize("method", ["PATCH", "DELETE"])
+def test_who_changes_a_mesh_of_a_job_says_which(
+    provisioner: Provisioner, cluster: Reviewed, method: str
+) -> None:
+    """By its name alone it is not changed: that may be another job's by now."""
+    post(provisioner, job_mesh())
+    answer = ask(provisioner, method, "trainers", body={"replicas": 1})
+    assert answer.status == 400
+    assert "?job=ID" in answer.document["error"]
+    assert get_mesh(cluster)["spec"]["replicas"] == 2
+
+
+def test_the_same_of_another_job_is_another_mesh(provisioner: Provisioner) -> None:
+    """What was asked for twice is one thing only where it is for one job."""
+    jobs = [make_mesh(labels={JOB_LABEL: job}) for job in (JOB, JOB, OTHER_JOB)]
+    assert [post(provisioner, mesh).status for mesh in jobs] == [201, 200, 409]
+
+
+@pytest.mark.parametrize("method", ["GET", "PUT", "DELETE"])
+def test_a_secret_of_another_job_is_not_there(provisioner: Provisioner, method: str) -> None:
+    """Where the caller says which job they mean."""
+    post(provisioner, job_mesh())
+    place = f"/v1/namespaces/team/secrets/{HOSTS}"
+    body = {"data": {"key": encode("new")}}
+    assert ask(provisioner, method, f"{place}?job={OTHER_JOB}", body=body).status == 404
+    assert ask(provisioner, method, f"{place}?job={JOB}", body=body).status == 200

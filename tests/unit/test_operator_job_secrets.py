@@ -86,10 +86,10 @@ def test_they_go_with_the_last_mesh(provisioner: Provisioner, cluster: Reviewed)
     post(provisioner, job_mesh("a", replicas=1))
     post(provisioner, job_mesh("b", replicas=1))
     assert owners(cluster) == ["a", "b"]
-    ask(provisioner, "DELETE", "a")
+    ask(provisioner, "DELETE", f"a?job={JOB}")
     cluster.settle()
     assert len(cluster.of_kind(SECRETS.plural)) == 2
-    ask(provisioner, "DELETE", "b")
+    ask(provisioner, "DELETE", f"b?job={JOB}")
     cluster.settle()
     assert cluster.of_kind(SECRETS.plural) == []
 

@@ -192,7 +192,8 @@ def test_ones_own_mesh_is_seen(provisioner: Provisioner, cluster: Reviewed) -> N
     answer = ask(provisioner, "GET", "trainers")
     assert answer.status == 200
     assert answer.document["status"] == {"replicas": 1}
-    assert set(answer.document["metadata"]) == {"name", "namespace", "uid", "generation"}
+    shown = {"name", "namespace", "uid", "generation", "labels"}
+    assert set(answer.document["metadata"]) == shown
 
 
 @pytest.mark.parametrize("method", ["GET", "DELETE"])

@@ -178,7 +178,7 @@ def test_hosts_have_their_own_variables(job: Path) -> None:
         ("w", 1),
         ("v", 0),
     ]
-    assert [host["env"] for host in data["hosts"]] == [
+    assert [data["envs"][host["mesh"]] for host in data["hosts"]] == [
         {"ALL": "1", "TOKEN": "s3cret"},
         {"ALL": "1", "TOKEN": "s3cret"},
         {"ALL": "1"},

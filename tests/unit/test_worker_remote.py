@@ -270,7 +270,7 @@ def test_a_task_too_many_has_no_host(tmp_path: Path) -> None:
 def test_variables_have_the_certificates_place(tmp_path: Path) -> None:
     """The host's own variables, and where the engine finds its certificate: paths, no secrets."""
     start = make_start(tmp_path)
-    start["hosts"][1]["env"] = {"A": "1"}
+    start["envs"] = {"w": {"A": "1"}}
     env = share(start, tmp_path)["hosts"][0]["env"]
     assert env["A"] == "1"
     assert env["HYPERACTOR_TLS_KEY"] == f"{tmp_path}/run1/tls/tls.key"

@@ -86,7 +86,8 @@ def save_part(
         **start,
         "part": name,
         "first": name.endswith(".0"),
-        "hosts": [{"mesh": mesh, "rank": rank, "env": envs[mesh]} for mesh, rank in hosts],
+        "hosts": [{"mesh": mesh, "rank": rank} for mesh, rank in hosts],
+        "envs": {mesh: envs[mesh] for mesh, _rank in hosts},
         "released": [],
         "certificates": _issue(authority, folder / KEY_FOLDER, name, machines),
     }

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..backends.kubernetes.names import (
+    MAX_SET_NAME,
     check_mesh_name,
     check_namespace,
     make_selector,
@@ -107,6 +108,11 @@ class KubernetesJob(JobTrait):
             )
         if compute is not None and selector is not None:
             raise SpecError("compute and selector are two ways to say where hosts come from")
+        if provision is not None and selector is not None:
+            raise SpecError(
+                "selector: the endpoint (provision) shows only pods that it makes",
+                hint="declare pods that are to be made; or leave out provision=, where this program may list pods",
+            )
         said = {
             "namespace": choose_namespace(namespace, compute),
             "start_timeout": compute.launch_timeout if compute and timeout is None else timeout,
@@ -195,7 +201,8 @@ class KubernetesJob(JobTrait):
             "labels": dict(labels) if labels else None,
             "annotations": dict(annotations) if annotations else None,
             "pod_template": _make_template(image_spec, pod_spec, pod_template),
-            "object_name": name,
+            # One that is too long for what pods are made of is cut, and has the job's id.
+            "object_name": name if len(name) <= MAX_SET_NAME or not given else None,
         }
         kept = {key: value for key, value in said.items() if value is not None}
         self._add(MeshSpec(name=name, hosts=num_replicas), kept)

@@ -18,6 +18,7 @@ from ..backends.base import Backend, Checks, Forgets, Handle, Renews, Request, R
 from ..errors import (
     BackendError,
     ChangedError,
+    MilkweedError,
     NotAppliedError,
     StateError,
     UnreachableError,
@@ -289,10 +290,9 @@ def list_allocation(record: Record, file: StateFile) -> None:
 def _undo(backend: Backend, record: Record, file: StateFile, before: Record | None) -> None:
     """A submission failed: end what it may have begun, and forget it; if that fails too, keep the intent."""
     try:
-        handle = backend.find(record.apply_id or "")
-        if handle is not None:
+        if (handle := backend.find(record.apply_id or "")) is not None:
             backend.cancel(handle)
-    except BackendError:
+    except MilkweedError:  # why the submission failed is what matters
         return
     registry.remove_entry(record.apply_id or "")
     if before is None or file.target == _own_file(record).target:

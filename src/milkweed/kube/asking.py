@@ -6,7 +6,7 @@ import http.client
 import json
 import ssl
 import urllib.parse
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -78,12 +78,12 @@ def request_mesh(
     return _ask(endpoint, "POST", _path(namespace, "meshes"), {**mesh, **_carry(secrets)})
 
 
-def look_up_mesh(endpoint: Endpoint, namespace: str, name: str) -> Any:
-    """A mesh that this pod asked for, with its `pods`; None when there is none.
+def look_up_mesh(endpoint: Endpoint, namespace: str, name: str, *, job: str = "") -> Any:
+    """A mesh that this pod asked for, with its `pods`; None when there is none, or none of that job.
 
     Each of the pods is what a PodView has but labels and owner. `leaving` says that the mesh is being deleted.
     """
-    return _look(endpoint, _path(namespace, "meshes", name))
+    return _look(endpoint, _path(namespace, "meshes", name, job))
 
 
 def resize_mesh(
@@ -92,37 +92,51 @@ def resize_mesh(
     name: str,
     replicas: int,
     *,
+    job: str = "",
     secrets: Secrets | None = None,
     annotations: Mapping[str, str] | None = None,
+    files: Sequence[Mapping[str, str]] = (),
 ) -> Any:
-    """Change how many hosts a mesh has; its Secrets first, and its annotations of `milkweed.dev/` with it."""
+    """Change how many hosts a mesh has; its Secrets first, and its annotations of `milkweed.dev/` with it.
+
+    With `files`, each a `key` of its Secret and a `path`, its volume `milkweed` has those: its pods are replaced.
+    Of a mesh of a job, it must be said of which: a name may be another job's by now.
+    """
     change = {"replicas": replicas, **_carry(secrets)}
     change |= {"annotations": dict(annotations)} if annotations else {}
-    return _ask(endpoint, "PATCH", _path(namespace, "meshes", name), change)
+    change |= {"files": [dict(each) for each in files]} if files else {}
+    return _ask(endpoint, "PATCH", _path(namespace, "meshes", name, job), change)
 
 
-def delete_mesh(endpoint: Endpoint, namespace: str, name: str) -> bool:
-    """Delete a mesh that this pod asked for; False when there is none. It is seen until its pods are gone."""
-    return _delete(endpoint, _path(namespace, "meshes", name))
+def delete_mesh(endpoint: Endpoint, namespace: str, name: str, *, job: str = "") -> bool:
+    """Delete a mesh that this pod asked for; False when there is none. It is seen until its pods are gone.
+
+    Of a mesh of a job, it must be said of which: a name may be another job's by now.
+    """
+    return _delete(endpoint, _path(namespace, "meshes", name, job))
 
 
 # Secrets that came with a mesh
 
 
-def look_up_secret(endpoint: Endpoint, namespace: str, name: str) -> dict[str, str] | None:
-    """What a Secret holds that this pod asked for, as base64; None when there is none."""
-    found = _look(endpoint, _path(namespace, "secrets", name))
+def look_up_secret(
+    endpoint: Endpoint, namespace: str, name: str, *, job: str = ""
+) -> dict[str, str] | None:
+    """What a Secret holds that this pod asked for, as base64; None when there is none, or none of that job."""
+    found = _look(endpoint, _path(namespace, "secrets", name, job))
     return None if found is None else dict(found["data"])
 
 
-def update_secret(endpoint: Endpoint, namespace: str, name: str, data: Mapping[str, str]) -> None:
+def update_secret(
+    endpoint: Endpoint, namespace: str, name: str, data: Mapping[str, str], *, job: str = ""
+) -> None:
     """Have a Secret hold something else, as base64."""
-    _ask(endpoint, "PUT", _path(namespace, "secrets", name), {"data": dict(data)})
+    _ask(endpoint, "PUT", _path(namespace, "secrets", name, job), {"data": dict(data)})
 
 
-def delete_secret(endpoint: Endpoint, namespace: str, name: str) -> bool:
+def delete_secret(endpoint: Endpoint, namespace: str, name: str, *, job: str = "") -> bool:
     """Delete a Secret before its mesh goes; False when there is none."""
-    return _delete(endpoint, _path(namespace, "secrets", name))
+    return _delete(endpoint, _path(namespace, "secrets", name, job))
 
 
 def _carry(secrets: Secrets | None) -> dict[str, Any]:
@@ -152,9 +166,10 @@ def _delete(endpoint: Endpoint, path: str) -> bool:
     return True
 
 
-def _path(namespace: str, kind: str, name: str = "") -> str:
+def _path(namespace: str, kind: str, name: str = "", job: str = "") -> str:
     words = ["v1", "namespaces", namespace, kind, *([name] if name else [])]
-    return "/" + "/".join(urllib.parse.quote(word, safe="") for word in words)
+    path = "/" + "/".join(urllib.parse.quote(word, safe="") for word in words)
+    return f"{path}?job={urllib.parse.quote(job, safe='')}" if job else path
 
 
 def _ask(endpoint: Endpoint, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
@@ -201,6 +216,10 @@ def _read(url: str, status: int, body: bytes) -> Any:
             raise UnreachableError(f"what answers at {url} is no endpoint", seen=str(body[:200]))
         return cast("Any", said)
     said = cast("Mapping[str, Any]", said) if isinstance(said, Mapping) else {}
+    if status == 404 and said.get("missing") is True:
+        raise _MissingError(str(said.get("error")))
+    if status == 404 and "error" not in said:  # whoever says so, it does not know what we asked for
+        raise UnreachableError(f"what answers at {url} is no endpoint", seen=str(body[:200]))
     kind = _KINDS.get(status, UnreachableError if status >= 500 else BackendError)
     error = str(said.get("error") or f"the endpoint answered {status}")
     lines = [_line(one) for one in said.get("violations") or ()] or [str(said.get("seen") or "")]
@@ -211,7 +230,6 @@ _KINDS: Mapping[int, type[MilkweedError]] = {
     400: SpecError,
     401: AccessError,
     403: AccessError,
-    404: _MissingError,
     409: ChangedError,
     422: SpecError,
 }

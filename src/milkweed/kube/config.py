@@ -59,11 +59,23 @@ def load_config(
         return _of_files(paths, context)
     if not context and "KUBERNETES_SERVICE_HOST" in os.environ and account.is_dir():
         return in_cluster(account)
+    raise _make_nowhere(context, account)
+
+
+def _make_nowhere(context: str | None, account: Path) -> SpecError:
+    """Why there is nobody to ask; in a pod of a cluster that is said, and what such a pod can do."""
     looked = os.environ.get("KUBECONFIG") or "~/.kube/config"
-    raise SpecError(
+    why, hint = "this is not a pod of one", "set KUBECONFIG, or give kubeconfig=…"
+    if "KUBERNETES_SERVICE_HOST" in os.environ:
+        why = f"this pod has no token of its own at {account}"
+        hint = "ask the operator's endpoint with provision=…; or have a token mounted, or give kubeconfig=…"
+        if context:
+            why = f"a pod's own account has no context {context!r}"
+            hint = "leave out context, or give kubeconfig=…"
+    return SpecError(
         "there is no Kubernetes cluster to talk to",
-        seen=f"no file at {looked}, and this is not a pod of one",
-        hint="set KUBECONFIG, or give kubeconfig=…",
+        seen=f"no file at {looked}, and {why}",
+        hint=hint,
     )
 
 

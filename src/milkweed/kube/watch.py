@@ -25,7 +25,7 @@ FIRST_PAUSE_S = 0.2
 SLOWEST_PAUSE_S = 10.0
 LOGIN_PAUSE_S = 60.0
 """The pause after a login that failed: it may have asked a person."""
-FORBIDDEN, GONE = 403, 410
+UNKNOWN_USER, FORBIDDEN, GONE = 401, 403, 410
 
 Object = Mapping[str, Any]
 
@@ -63,6 +63,7 @@ class Watch:
         self._objects: dict[str, Object] = {}
         self._version = ""
         self._trouble: MilkweedError | None = None
+        self._needs_login = False
         self._listed = False
         self._over = threading.Event()
         self._pause = pause or self._over.wait
@@ -133,7 +134,7 @@ class Watch:
             while not self._over.is_set():
                 if self._try():
                     pause_s = FIRST_PAUSE_S
-                slowest_s = LOGIN_PAUSE_S if self._needs_login() else SLOWEST_PAUSE_S
+                slowest_s = LOGIN_PAUSE_S if self._needs_login else SLOWEST_PAUSE_S
                 self._rest(pause_s)
                 pause_s = min(pause_s * 2, slowest_s)
         finally:
@@ -150,22 +151,29 @@ class Watch:
             self._stumble(error)
             return False
 
-    def _needs_login(self) -> bool:
-        return isinstance(self._trouble, AccessError)
-
     def _stumble(self, error: MilkweedError) -> None:
         """What was seen so far is no longer known to be true, unless only the stream's place was lost."""
         with self.changed:
             self._version = ""
+            self._needs_login = isinstance(error, AccessError)
             if not (isinstance(error, ApiError) and error.status == GONE):
                 self._trouble = self._judge(error)
                 self._tell()
 
     def _judge(self, error: MilkweedError) -> MilkweedError:
-        """A server that has just started knows nobody's rights for a moment: that is no refusal."""
-        if self._listed and isinstance(error, ApiError) and error.status == FORBIDDEN:
+        """Who was let in once is not refused for good: that is silence, which may pass.
+
+        A server that has just started knows nobody's rights for a moment, and a program that gives logins fails
+        without a network.
+        """
+        status = error.status if isinstance(error, ApiError) else 0
+        if self._listed and status == FORBIDDEN:
             what = "the API server forbids what it has allowed before"
             return UnreachableError(what, seen=error.seen, hint=error.hint)
+        if self._listed and (status == UNKNOWN_USER or isinstance(error, AccessError)):
+            seen = ": ".join(filter(None, (error.what, error.seen)))
+            what = "a login that worked before does not work now"
+            return UnreachableError(what, seen=seen, hint=error.hint)
         return error
 
     def _rest(self, pause_s: float) -> None:

@@ -46,6 +46,14 @@ class Deny(Exception):  # noqa: N818  an answer, not an accident
             ]
 
 
+class Missing(Deny):
+    """There is no such thing that the caller asked for; said in so many words, as proxies say 404 of anything."""
+
+    def __init__(self, error: str) -> None:
+        super().__init__(404, error)
+        self.document["missing"] = True
+
+
 def parse_body(body: bytes) -> dict[str, Any]:
     """The object that a request carries."""
     try:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..backends.kubernetes.reasons import describe_pod
-from ..backends.kubernetes.start import JOB_LABEL
+from ..backends.kubernetes.start import JOB_LABEL, VOLUME
 from ..errors import MilkweedError
 from ..kube.api import Api, ApiError
 from ..kube.meshes import API_VERSION, KIND, make_selector, render_labels
@@ -30,7 +30,7 @@ from .admission import (
     measure_rule,
     sign,
 )
-from .asked import Deny, parse_body
+from .asked import Deny, Missing, parse_body
 from .job_secrets import AskedSecret, JobSecrets, check_data, check_secrets, parse_secrets
 from .podcheck import Complaint
 from .policy import Caller, Policy
@@ -65,6 +65,8 @@ class Asked:
     name: str
     body: bytes
     audit: dict[str, Any]
+    job: str = ""
+    """Of which job it is to be; empty where the caller does not mind."""
 
 
 class Granter:
@@ -124,6 +126,7 @@ class Granter:
                 raise
         found = self._api.get(MESHES, asked.namespace, name_of(mesh))
         same = mapping(found, "spec") | mapping(mesh, "spec") == mapping(found, "spec")
+        same = same and _job_of(found) == _job_of(mesh)
         if not is_of(found, asked.caller) or not same or is_leaving(found):
             raise Deny(409, f"there is another mesh {name_of(mesh)!r} already")
         return 200, found
@@ -157,12 +160,12 @@ class Granter:
         """Change how many hosts a mesh has. Secrets come first: new hosts need them."""
         change = parse_body(asked.body)
         with self._counting:
-            found = self._find(asked)
+            found = self._find_named(asked)
             if is_leaving(found):
                 raise Deny(409, f"the mesh {asked.name!r} is being deleted")
-            job = text(found, "metadata", "labels", JOB_LABEL)
-            _refuse(_check_change(change, job), "the change is not as it should be")
+            _refuse(_check_change(change, _job_of(found)), "the change is not as it should be")
             secrets = parse_secrets(change.get("secrets"))
+            spec = {"replicas": change["replicas"], **_lay_out(found, items(change, "files"))}
             wanted = {**found, "spec": {**found["spec"], "replicas": change["replicas"]}}
             _write_down(asked, wanted, secrets)
             names = sorted({*_own_secrets(found), *(one.name for one in secrets)})
@@ -173,47 +176,56 @@ class Granter:
             notes = mapping(change, "annotations") | _note(names)
             patch = {
                 "metadata": {"uid": uid_of(found), "labels": labels, "annotations": notes},
-                "spec": {"replicas": change["replicas"]},
+                "spec": spec,
             }
             return 200, _show(self._api.patch(MESHES, asked.namespace, asked.name, patch))
 
     def delete(self, asked: Asked) -> Said:
         """Delete a mesh. It can be seen until its hosts are gone."""
-        found = self._find(asked)
+        found = self._find_named(asked)
         place = asked.namespace, asked.name
         self._api.delete(MESHES, *place, uid=uid_of(found), policy="Foreground")
         return 200, {"deleted": asked.name}
 
+    def _find_named(self, asked: Asked) -> Object:
+        """A mesh that is to be changed: names are used again, so who means a job's says which job."""
+        found = self._find(asked)
+        if _job_of(found) and not asked.job:
+            raise Deny(400, f"the mesh {asked.name!r} is of a job: say of which one, as ?job=ID")
+        return found
+
     def _find(self, asked: Asked) -> Object:
-        """A mesh of the caller's; that there is one of somebody else's is not told."""
+        """A mesh of the caller's, and of the job that was said; that there is another one is not told."""
         try:
             found: Object = self._api.get(MESHES, asked.namespace, asked.name)
         except ApiError as error:
             if not error.missing:
                 raise
             found = mapping(None)
-        if not is_of(found, asked.caller):
+        if not is_of(found, asked.caller) or asked.job not in {"", _job_of(found)}:
+            whose = f" of the job {asked.job}" if asked.job else ""
             who = asked.caller.username
-            raise Deny(404, f"there is no mesh {asked.name!r} that {who} asked for")
+            raise Missing(f"there is no mesh {asked.name!r}{whose} that {who} asked for")
         return found
 
     # Secrets
 
     def get_secret(self, asked: Asked) -> Said:
         """A Secret that came with a mesh of the caller's."""
-        return 200, self._secrets.show(asked.caller, asked.namespace, asked.name)
+        return 200, self._secrets.show(asked.caller, asked.namespace, asked.name, asked.job)
 
     def update_secret(self, asked: Asked) -> Said:
         """Have it hold something else."""
         change = parse_body(asked.body)
         wrong = [(key, "is not allowed") for key in change if key != "data"]
         _refuse([*wrong, *check_data(change.get("data"))], "the Secret is not as it should be")
-        self._secrets.update(asked.caller, asked.namespace, asked.name, mapping(change, "data"))
+        place = asked.namespace, asked.name, asked.job
+        self._secrets.update(asked.caller, *place, mapping(change, "data"))
         return 200, {"updated": asked.name}
 
     def delete_secret(self, asked: Asked) -> Said:
         """Delete it, before its mesh goes."""
-        self._secrets.delete(asked.caller, asked.namespace, asked.name)
+        self._secrets.delete(asked.caller, asked.namespace, asked.name, asked.job)
         return 200, {"deleted": asked.name}
 
 
@@ -229,17 +241,43 @@ def _check_request(mesh: Object, carried: Any, namespace: str) -> Iterator[Compl
     yield from check_shape(mesh, namespace)
     if len(json.dumps(mesh)) > LARGEST_MESH:
         yield "", f"the mesh has more than {LARGEST_MESH} bytes"
-    yield from check_secrets(carried, text(mesh, "metadata", "labels", JOB_LABEL))
+    yield from check_secrets(carried, _job_of(mesh))
 
 
 def _check_change(change: Object, job: str) -> Iterator[Complaint]:
-    known = {"replicas", "annotations", "secrets"}
+    known = {"replicas", "annotations", "secrets", "files"}
     yield from ((key, "is not allowed") for key in change if key not in known)
     yield from check_replicas(pick(change, "replicas"), "replicas")
     for key, value in mapping(change, "annotations").items():
         if not key.startswith(NOTES) or not isinstance(value, str):
             yield f"annotations.{key}", f"is not a text of {NOTES}…"
     yield from check_secrets(change.get("secrets"), job)
+    yield from _check_files(change.get("files", []))
+
+
+def _check_files(found: Any) -> Iterator[Complaint]:
+    """Each a key of the Secret, and where it is; whether they are well is the API server's to say."""
+    if not isinstance(found, list) or len(json.dumps(found)) > LARGEST_MESH // 2:
+        yield "files", f"is a list of at most {LARGEST_MESH // 2} bytes"
+        return
+    for index, one in enumerate(items({"files": found}, "files")):
+        if set(mapping(one)) != {"key", "path"} or not all(
+            isinstance(word, str) for word in mapping(one).values()
+        ):
+            yield f"files[{index}]", "is not a key and a path"
+
+
+def _lay_out(found: Object, files: Sequence[Any]) -> dict[str, Any]:
+    """A change of a mesh after which its own volume has these files, and all else is as it was."""
+    if not files:
+        return {}
+    volumes = items(found, "spec", "podTemplate", "spec", "volumes")
+    own = [one for one in volumes if text(one, "name") == VOLUME]
+    if [text(one, "secret", "secretName") in _own_secrets(found) for one in own] != [True]:
+        raise Deny(400, f"the mesh has no volume {VOLUME!r} of a Secret that came with it")
+    made = {**own[0], "secret": {**own[0]["secret"], "items": list(files)}}
+    changed = [made if one is own[0] else one for one in volumes]
+    return {"podTemplate": {"spec": {"volumes": changed}}}
 
 
 def _write_down(asked: Asked, mesh: Object, secrets: Sequence[AskedSecret]) -> None:
@@ -269,6 +307,10 @@ def _mark(mesh: Object, asked: Asked, rule: str, secrets: Sequence[str]) -> dict
     }
 
 
+def _job_of(found: Object) -> str:
+    return text(found, "metadata", "labels", JOB_LABEL)
+
+
 def _note(secrets: Sequence[str]) -> dict[str, str]:
     return {SECRETS_NOTE: ",".join(secrets)} if secrets else {}
 
@@ -278,12 +320,13 @@ def _own_secrets(mesh: Object) -> list[str]:
 
 
 def _show(mesh: Object) -> dict[str, Any]:
-    """A mesh as callers see it: where it is, what it is, how it is."""
+    """A mesh as callers see it: where it is, whose it is, what it is, how it is."""
     metadata = {
         key: pick(mesh, "metadata", key) for key in ("name", "namespace", "uid", "generation")
     }
+    labels = {JOB_LABEL: job} if (job := _job_of(mesh)) else {}
     return {
-        "metadata": metadata,
+        "metadata": {**metadata, "labels": labels},
         "spec": pick(mesh, "spec"),
         "status": mapping(mesh, "status"),
         "leaving": is_leaving(mesh),

@@ -18,7 +18,7 @@ from ..kube.api import Api, ApiError
 from ..kube.meshes import API_VERSION, KIND
 from ..kube.resources import SECRETS
 from .admission import is_of, sign
-from .asked import Deny
+from .asked import Deny, Missing
 from .podcheck import Complaint
 from .policy import Caller
 from .reading import Object, is_leaving, items, mapping, name_of, namespace_of, pick, text, uid_of
@@ -133,25 +133,28 @@ class JobSecrets:
             else:
                 self._change(found, one.data, mesh)
 
-    def show(self, caller: Caller, namespace: str, name: str) -> dict[str, Any]:
+    def show(self, caller: Caller, namespace: str, name: str, job: str = "") -> dict[str, Any]:
         """A Secret that the caller asked for."""
-        found = self._find(caller, namespace, name)
+        found = self._find(caller, namespace, name, job)
         return {"metadata": {"name": name, "namespace": namespace}, "data": mapping(found, "data")}
 
-    def update(self, caller: Caller, namespace: str, name: str, data: Mapping[str, str]) -> None:
+    def update(
+        self, caller: Caller, namespace: str, name: str, job: str, data: Mapping[str, str]
+    ) -> None:
         """Have it hold something else."""
-        self._change(self._find(caller, namespace, name), data)
+        self._change(self._find(caller, namespace, name, job), data)
 
-    def delete(self, caller: Caller, namespace: str, name: str) -> None:
+    def delete(self, caller: Caller, namespace: str, name: str, job: str = "") -> None:
         """Delete a Secret that the caller asked for."""
-        found = self._find(caller, namespace, name)
+        found = self._find(caller, namespace, name, job)
         self._api.delete(SECRETS, namespace, name, uid=uid_of(found))
 
-    def _find(self, caller: Caller, namespace: str, name: str) -> Object:
-        """A Secret of the caller's; that there is one of somebody else's is not told."""
+    def _find(self, caller: Caller, namespace: str, name: str, job: str) -> Object:
+        """A Secret of the caller's, and of the job if one was said; that there is another one is not told."""
         found = self._look(namespace, name)
-        if found is None or not is_of(found, caller):
-            raise Deny(404, f"there is no Secret {name!r} that {caller.username} asked for")
+        own = text(found, "metadata", "labels", JOB_LABEL)
+        if found is None or not is_of(found, caller) or job not in {"", own}:
+            raise Missing(f"there is no Secret {name!r} that {caller.username} asked for")
         return found
 
     def _look(self, namespace: str, name: str) -> Object | None:

@@ -21,6 +21,7 @@ AUDIENCE = "milkweed-provision"
 _PATH = re.compile(
     r"/v1/namespaces/(?P<namespace>[a-z0-9-]{1,63})/"
     r"(?:(?P<kind>meshes)(?:/(?P<mesh>[a-z0-9.-]{1,253}))?|secrets/(?P<secret>milkweed-[a-z0-9-]{1,54}))"
+    r"(?:\?job=(?P<job>[0-9a-f-]{1,63}))?"
 )
 
 
@@ -104,7 +105,7 @@ class Provisioner:
         audit |= {"user": caller.username, "namespace": namespace, "name": name}
         if self._namespaces and not matches(namespace, self._namespaces):
             raise Deny(403, f"namespace {namespace!r} is not served here")
-        return handle(Asked(caller, namespace, name, request.body, audit))
+        return handle(Asked(caller, namespace, name, request.body, audit, found["job"] or ""))
 
     def _find_handler(
         self, method: str, kind: str, *, named: bool

@@ -189,7 +189,7 @@ def make_share(
         host["name"] = tls.vary_name(host["name"], int.from_bytes(os.urandom(4)))
     host["port"] = start["port"]
     host["turn"] = 0 if start.get("reuses_names") else turn_of(invitation) + start["turn"]
-    host["env"] = {**host["env"], **credentials}
+    host["env"] = {**start["envs"][host["mesh"]], **credentials}
     return {
         **start,
         "hosts": [host],

@@ -21,7 +21,7 @@ from ...kube.asking import (
     update_secret,
 )
 from ...kube.resources import MESHES, PODS, SECRETS, Resource
-from .start import authority_name, secret_name
+from .start import authority_name, files_of, secret_name
 
 TOKEN_FILE = "/var/run/secrets/milkweed/token"  # noqa: S105  where it is, not what it is
 CA_FILE = "/var/run/secrets/milkweed/ca.pem"
@@ -56,18 +56,20 @@ class AskedApi:
     Secrets are kept back until their mesh is asked for: the endpoint makes both at once.
     """
 
-    def __init__(self, endpoint: Endpoint, namespace: str) -> None:
+    def __init__(self, endpoint: Endpoint, namespace: str, job: str) -> None:
+        """For a job: names of meshes are used again, and what another job has by one of them is not its own."""
         self.endpoint = endpoint
+        self.job = job
         self.config = SimpleNamespace(context="", namespace=namespace)
         self._secrets: dict[str, Mapping[str, str]] = {}
 
     def get(self, resource: Resource, namespace: str, name: str = "", **_query: str) -> Any:
-        """One mesh, or one Secret."""
+        """One mesh, of whatever job, or one Secret of this one."""
         found: Any = None
         if resource is MESHES:
             found = look_up_mesh(self.endpoint, namespace, name)
         elif resource is SECRETS:
-            data = look_up_secret(self.endpoint, namespace, name)
+            data = look_up_secret(self.endpoint, namespace, name, job=self.job)
             found = None if data is None else {"data": data}
         if found is None:
             error = ApiError(f"there is no {name!r} that this pod asked for")
@@ -94,21 +96,24 @@ class AskedApi:
         if resource is not MESHES:
             if "data" in body:
                 known = self.get(SECRETS, namespace, name)["data"]
-                update_secret(self.endpoint, namespace, name, {**known, **body["data"]})
+                data = {**known, **body["data"]}
+                update_secret(self.endpoint, namespace, name, data, job=self.job)
             return body
         return resize_mesh(
             self.endpoint,
             namespace,
             name,
             body["spec"]["replicas"],
+            job=self.job,
             secrets=self._secrets,
             annotations=body["metadata"]["annotations"],
+            files=files_of(body["spec"].get("podTemplate", {})),
         )
 
     def delete(self, resource: Resource, namespace: str, name: str) -> bool:
-        """Delete a mesh, or a Secret."""
+        """Delete a mesh, or a Secret, of this job."""
         drop = delete_mesh if resource is MESHES else delete_secret
-        return drop(self.endpoint, namespace, name)
+        return drop(self.endpoint, namespace, name, job=self.job)
 
 
 def list_asked(api: AskedApi, resource: Resource, handle: Object) -> list[Any]:
@@ -118,7 +123,7 @@ def list_asked(api: AskedApi, resource: Resource, handle: Object) -> list[Any]:
         found = [
             mesh
             for each in handle["meshes"].values()
-            if (mesh := look_up_mesh(api.endpoint, namespace, each["name"])) is not None
+            if (mesh := look_up_mesh(api.endpoint, namespace, each["name"], job=apply_id))
         ]
         return (
             found if resource is MESHES else [_name(pod) for mesh in found for pod in mesh["pods"]]
@@ -129,7 +134,7 @@ def list_asked(api: AskedApi, resource: Resource, handle: Object) -> list[Any]:
     return [
         {"metadata": {"name": name}}
         for name in names
-        if look_up_secret(api.endpoint, namespace, name) is not None
+        if look_up_secret(api.endpoint, namespace, name, job=apply_id) is not None
     ]
 
 
@@ -138,8 +143,8 @@ def _name(pod: Object) -> dict[str, Any]:
 
 
 def views_of(api: AskedApi, namespace: str, name: str) -> Sequence[Object]:
-    """The pods of a mesh, as the endpoint describes them."""
-    mesh = look_up_mesh(api.endpoint, namespace, name)
+    """The pods of a mesh of the job, as the endpoint describes them."""
+    mesh = look_up_mesh(api.endpoint, namespace, name, job=api.job)
     return () if mesh is None else mesh["pods"]
 
 

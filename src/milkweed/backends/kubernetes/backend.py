@@ -41,7 +41,7 @@ from .finding import (
     reach_api,
     read_meshes,
 )
-from .making import Maker, load_place, save_place
+from .making import Maker, check_templates, load_place, save_place
 from .meeting import is_kept, is_met, note_met
 from .places import AnyApi, Pod, ask_pod, make_door, make_host, pods_in, selectors_of
 from .pod_parts import part
@@ -66,7 +66,8 @@ class KubernetesBackend:
 
     def validate(self, spec: JobSpec) -> None:
         """Check names, settings, and that there is a cluster to ask; it is not asked."""
-        make_plans(spec, spec.options.get("namespace", DEFAULT_NAMESPACE))
+        plans = make_plans(spec, spec.options.get("namespace", DEFAULT_NAMESPACE))
+        check_templates(spec, plans)
         check_renewal(spec)
         if STATE_ENV not in os.environ:  # a client inside needs no cluster but its own hosts
             choose_api(spec)
@@ -75,7 +76,7 @@ class KubernetesBackend:
 
     def submit(self, request: Request) -> Handle:
         """Put what pods will need into Secrets, then ask the operator for the pods."""
-        api = choose_api(request.spec)
+        api = choose_api(request.spec, request.apply_id)
         namespace = request.spec.options.get("namespace") or api.config.namespace
         plans = make_plans(request.spec, namespace, request.apply_id)
         handle = make_handle(request, api, namespace, plans)
@@ -86,7 +87,7 @@ class KubernetesBackend:
         authority, maker = ensure_authority(request.apply_id), Maker(api, handle, request, plans)
         maker.make(authority, worker=pack_worker())
         if request.client_script:
-            maker.make_client(authority)
+            maker.make_client()
         return handle
 
     def resize(self, handle: Handle, spec: JobSpec) -> Handle:
@@ -136,7 +137,8 @@ class KubernetesBackend:
 
     def _api(self, handle: Handle) -> AnyApi:
         if handle.get("provision"):
-            return AskedApi(endpoint_of(handle["provision"]), handle["namespace"])
+            endpoint = endpoint_of(handle["provision"])
+            return AskedApi(endpoint, handle["namespace"], handle["apply_id"])
         api = reach_api(handle.get("context") or None, handle.get("kubeconfig"))
         check_same(api, handle)
         return api

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ...errors import MilkweedError
+from ...errors import AccessError, MilkweedError
 from ...kube.api import Api, ApiError
 from ...kube.resources import EVENTS, JOBS, PODS
 from ...status import Liveness, Status
@@ -60,9 +60,9 @@ def _ask(api: Api, handle: Handle) -> Status | str:
     name = client_name(handle["apply_id"])
     try:
         job = api.get(JOBS, handle["namespace"], name)
-    except ApiError as error:
-        if not error.missing:
-            return ""  # who may not look sees no end
+    except (ApiError, AccessError) as error:
+        if not isinstance(error, ApiError) or not error.missing:
+            return ""  # who may not look, or cannot log in just now, sees no end
         reason = "its client is gone: its Job is not there"
         return Status(liveness=Liveness.ENDED, reason=reason, exit_code=1)
     failed = condition(part(job, "status"), "Failed")

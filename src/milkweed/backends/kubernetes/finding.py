@@ -27,11 +27,11 @@ CANCEL_TIMEOUT_S = 120.0
 _PAUSE_S = 0.5
 
 
-def choose_api(spec: JobSpec) -> AnyApi:
+def choose_api(spec: JobSpec, apply_id: str = "") -> AnyApi:
     """How this client asks for what a declaration says: of the API server, or of the operator's endpoint."""
     if said := spec.client.get("provision"):
         namespace = spec.options.get("namespace") or own_namespace()
-        return AskedApi(endpoint_of(read_provision(said)), namespace)
+        return AskedApi(endpoint_of(read_provision(said)), namespace, apply_id)
     return api_of(spec.options.get("context"), spec.options.get("kubeconfig"))
 
 

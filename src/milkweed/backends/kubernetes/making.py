@@ -13,15 +13,16 @@ from ...errors import BackendError, ChangedError, UnreachableError
 from ...kube.api import Api, ApiError
 from ...kube.resources import JOBS, MESHES, SECRETS
 from ...pki import Authority
+from ...spec import JobSpec
 from ...state import save_private
 from ...worker.wire import CONTROL_SOCKET, run_prefix
 from ..base import Request
 from ..packing import pack_package
 from .asked import AskedApi
 from .batch import RUN, client_name, make_client_data, make_job
-from .pod_parts import part, parts
+from .pod_parts import part
 from .pod_template import Template, inject_worker
-from .settings import MeshPlan
+from .settings import NO_ID, MeshPlan
 from .start import (
     HANDLE_NOTE,
     JOB_LABEL,
@@ -32,6 +33,9 @@ from .start import (
     RUN_VOLUME,
     VOLUME,
     authority_name,
+    check_size,
+    count_certificates,
+    files_of,
     make_environment,
     make_mesh,
     make_part,
@@ -52,6 +56,8 @@ while read -r line; do
 done </proc/net/unix
 exit 1
 """.strip()
+_FEWER = "declare fewer hosts in one job, or fewer and shorter variables: what is large belongs into the image"
+_SMALLER = "a smaller script, or one that is in the image; fewer and shorter variables"
 CONFLICT, FORBIDDEN = 409, 403
 CHANGE_TRIES = 5
 NO_KIND = ("could not find the requested resource", "page not found")
@@ -79,6 +85,36 @@ def load_place(folder: Path) -> dict[str, Any] | None:
         return None
 
 
+def make_pod_template(plan: MeshPlan, told: Mapping[str, Any], number: int) -> Template:
+    """The template of one mesh with the worker in it; what is in the way of that is refused."""
+    apply_id = told["apply_id"]
+    found = inject_worker(
+        plan.template or {},
+        command=run_python(LOADER),
+        env=make_environment(plan.place),
+        mounts=[
+            {"name": VOLUME, "mountPath": MOUNT, "readOnly": True},
+            {"name": RUN_VOLUME, "mountPath": RUN_MOUNT},
+        ],
+        volumes=[make_volume(apply_id, told, number), {"name": RUN_VOLUME, "emptyDir": {}}],
+        ports=[{"name": "monarch", "containerPort": plan.place.port}],
+        probe=make_probe(apply_id),
+        field=f"kubernetes.meshes.{plan.mesh.name}.pod_template",
+    ).template
+    metadata = dict(found.get("metadata") or {})
+    labels = dict(metadata.get("labels") or {})
+    labels |= {JOB_LABEL: apply_id, MESH_LABEL: plan.mesh.name}
+    return {**found, "metadata": {**metadata, "labels": labels}}
+
+
+def check_templates(spec: JobSpec, plans: Sequence[MeshPlan]) -> None:
+    """Refuse templates that leave no room for the worker, before anything is asked for."""
+    request = Request(spec=spec, apply_id=NO_ID)
+    for plan in plans:
+        if plan.made:
+            make_pod_template(plan, make_part(request, plan.mesh, plan.place, 0), 0)
+
+
 class Maker:
     """Makes the objects of one job."""
 
@@ -96,28 +132,45 @@ class Maker:
         self._namespace = handle["namespace"]
         self._request = request
         self._plans = [plan for plan in plans if plan.made]
+        self._met = met
+        self._prepare([{} for _ in self._plans])
+        self._client: dict[str, Any] = {}
+
+    def _prepare(self, known: Sequence[Mapping[str, Any]]) -> None:
+        """What pods are told, and their templates; pods of templates that are known find all they expect."""
         self._parts = [
-            make_part(request, plan.mesh, plan.place, number, met=met)
-            for number, plan in enumerate(self._plans)
+            make_part(
+                self._request,
+                plan.mesh,
+                plan.place,
+                number,
+                met=self._met,
+                certificates=count_certificates(template),
+            )
+            for number, (plan, template) in enumerate(zip(self._plans, known, strict=True))
+        ]
+        self._templates = [
+            make_pod_template(plan, told, number)
+            for number, (plan, told) in enumerate(zip(self._plans, self._parts, strict=True))
         ]
 
     def make(self, authority: Authority, *, worker: bytes) -> None:
         """Make everything; what is there already with the job's mark is brought up to date."""
         if not self._plans:
             return
+        secrets = self._make_secrets(authority, worker)
+        if self._request.client_script:
+            self._client = self._make_client_secret(authority)
         for plan in self._plans:
             self._check_free(plan)
-        self._save_secrets(authority, worker)
+        self._save_secrets(secrets)
         owners = [self._save_mesh(number) for number in range(len(self._plans))]
         self._give_away(owners)
 
-    def make_client(self, authority: Authority) -> None:
+    def make_client(self) -> None:
         """The batch client, as a Job; its hosts need not be there yet."""
-        request = self._request
-        data = make_client_data(request, self._handle, authority, pack_package())
-        name = client_name(request.apply_id)
-        self._apply(make_secret(request.apply_id, name, data, request.spec.name))
-        job = make_job(request, self._plans[0], run_python(RUN))
+        self._apply(self._client)
+        job = make_job(self._request, self._plans[0], run_python(RUN))
         try:
             self._api.apply(JOBS, self._namespace, job)
         except ApiError as error:
@@ -126,19 +179,34 @@ class Maker:
     def resize(self, authority: Authority, *, worker: bytes) -> None:
         """Have certificates for hosts to come, then tell the operator the new sizes."""
         if self._plans:
-            self._save_secrets(authority, worker)
-            for number in range(len(self._plans)):
-                self._save_size(number)
+            known = [self._read_template(plan) for plan in self._plans]
+            self._prepare(known)
+            self._save_secrets(self._make_secrets(authority, worker))
+            for number, template in enumerate(known):
+                self._save_size(number, template)
 
     # Secrets
 
-    def _save_secrets(self, authority: Authority, worker: bytes) -> None:
+    def _make_secrets(self, authority: Authority, worker: bytes) -> list[dict[str, Any]]:
         apply_id, job = self._request.apply_id, self._request.spec.name
         hosts = make_secret_data(self._parts, authority, worker)
+        check_size(hosts, "what the hosts are told", hint=_FEWER)
         keys = {"ca.crt": authority.cert_pem, "ca.key": authority.key_pem}
         own = {key: base64.b64encode(value).decode() for key, value in keys.items()}
-        for name, data in ((authority_name(apply_id), own), (secret_name(apply_id), hosts)):
-            self._apply(make_secret(apply_id, name, data, job))
+        return [
+            make_secret(apply_id, authority_name(apply_id), own, job),
+            make_secret(apply_id, secret_name(apply_id), hosts, job),
+        ]
+
+    def _make_client_secret(self, authority: Authority) -> dict[str, Any]:
+        request = self._request
+        data = make_client_data(request, self._handle, authority, pack_package())
+        check_size(data, "what the batch client is given", hint=_SMALLER)
+        return make_secret(request.apply_id, client_name(request.apply_id), data, request.spec.name)
+
+    def _save_secrets(self, secrets: Sequence[Mapping[str, Any]]) -> None:
+        for secret in secrets:
+            self._apply(secret)
 
     def _apply(self, secret: Mapping[str, Any]) -> None:
         try:
@@ -178,7 +246,7 @@ class Maker:
             self._request.spec,
             plan.mesh,
             plan.place,
-            self._template(number),
+            self._templates[number],
             apply_id=self._request.apply_id,
             labels=plan.labels,
             annotations=plan.annotations,
@@ -224,41 +292,26 @@ class Maker:
                 return None
             raise self._explain(error, "change MonarchMesh objects") from error
 
-    def _save_size(self, number: int) -> None:
-        """Nothing but the size: a template that differs in any way would have every pod replaced."""
-        plan, template = self._plans[number], self._template(number)
-        note = {HANDLE_NOTE: render_note(self._handle)}
-        change: dict[str, Any] = {"replicas": plan.mesh.hosts}
+    def _read_template(self, plan: MeshPlan) -> Mapping[str, Any]:
+        """The template of a mesh that is there."""
         try:
             found = self._api.get(MESHES, self._namespace, plan.place.name)
-            if _files_of(part(found, "spec", "podTemplate")) != _files_of(template):
-                change["podTemplate"] = template  # so large a mesh needs one certificate more
-            body = {"metadata": {"annotations": note}, "spec": change}
+        except ApiError as error:
+            raise self._explain(error, "change the size of MonarchMesh objects") from error
+        return part(found, "spec", "podTemplate")
+
+    def _save_size(self, number: int, known: Mapping[str, Any]) -> None:
+        """Nothing but the size: a template that differs in any way would have every pod replaced."""
+        plan, template = self._plans[number], self._templates[number]
+        note = {HANDLE_NOTE: render_note(self._handle)}
+        change: dict[str, Any] = {"replicas": plan.mesh.hosts}
+        if files_of(known) != files_of(template):
+            change["podTemplate"] = template  # so large a mesh needs one certificate more
+        body = {"metadata": {"annotations": note}, "spec": change}
+        try:
             self._api.patch(MESHES, self._namespace, plan.place.name, body)
         except ApiError as error:
             raise self._explain(error, "change the size of MonarchMesh objects") from error
-
-    def _template(self, number: int) -> Template:
-        plan, told = self._plans[number], self._parts[number]
-        found = inject_worker(
-            plan.template or {},
-            command=run_python(LOADER),
-            env=make_environment(plan.place),
-            mounts=[
-                {"name": VOLUME, "mountPath": MOUNT, "readOnly": True},
-                {"name": RUN_VOLUME, "mountPath": RUN_MOUNT},
-            ],
-            volumes=[
-                make_volume(self._request.apply_id, told, number),
-                {"name": RUN_VOLUME, "emptyDir": {}},
-            ],
-            ports=[{"name": "monarch", "containerPort": plan.place.port}],
-            probe=make_probe(self._request.apply_id),
-        ).template
-        metadata = dict(found.get("metadata") or {})
-        labels = dict(metadata.get("labels") or {})
-        labels |= {JOB_LABEL: self._request.apply_id, MESH_LABEL: plan.mesh.name}
-        return {**found, "metadata": {**metadata, "labels": labels}}
 
     def _explain(self, error: ApiError, what: str) -> BackendError:
         hint = ""
@@ -290,10 +343,3 @@ def _put_into(found: Mapping[str, Any], made: Mapping[str, Any]) -> dict[str, An
     }
     metadata = {**found["metadata"], **notes}
     return {**found, "metadata": metadata, "spec": {**part(found, "spec"), **made["spec"]}}
-
-
-def _files_of(template: Mapping[str, Any]) -> set[str]:
-    """The files that pods of a template are given by us."""
-    volumes = parts(part(template, "spec"), "volumes")
-    [own] = [each for each in volumes if each["name"] == VOLUME] or [{}]
-    return {item["path"] for item in parts(part(own, "secret"), "items")}

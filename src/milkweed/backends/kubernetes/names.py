@@ -22,15 +22,26 @@ _MESH_ROOM = MAX_SET_NAME - 2 * (_HASH + 1)
 # Names
 
 
-def check_mesh_name(name: object) -> str:
+def check_mesh_name(name: object, *, field: str = "mesh name") -> str:
     """Refuse names of meshes that could not be hosts' names: RFC 1123, and what Monarch asks for."""
     problem = _mesh_problem(name)
     if problem:
         raise SpecError(
-            f"mesh name: {name!r} {problem}",
+            f"{field}: {name!r} {problem}",
             hint="use lowercase letters and digits, a letter first, at most 63 characters",
         )
     return str(name)
+
+
+def check_set_name(name: object, *, field: str) -> str:
+    """Refuse names of meshes of which no pods could be made, though the object itself could have them."""
+    found = check_mesh_name(name, field=field)
+    if len(found) > MAX_SET_NAME:
+        raise SpecError(
+            f"{field}: {found!r} has {len(found)} characters, at most {MAX_SET_NAME} where pods are made of it",
+            hint="a label of each pod has the name and a hash: write a shorter one, or leave it out",
+        )
+    return found
 
 
 def _mesh_problem(name: object) -> str:

@@ -335,11 +335,12 @@ def inject_worker(
     volumes: Sequence[Mapping[str, Any]] = (),
     ports: Sequence[Mapping[str, Any]] = (),
     probe: Mapping[str, Any] | None = None,
+    field: str = "",
 ) -> Injected:
     """Add the worker to a template, which stays as it was; a container with a command of its own is kept.
 
     Variables of the worker replace a person's of the same name, and come last, in their order. A person's own
-    readiness probe stays.
+    readiness probe stays. `field` is where the template stands, for errors.
     """
     made = copy.deepcopy(template)
     container = made["spec"]["containers"][find_worker(made)]
@@ -350,9 +351,10 @@ def inject_worker(
     ours = {each["name"] for each in env}
     theirs = [each for each in container.get("env", []) if each.get("name") not in ours]
     _extend(container, "env", theirs, env)
-    _add(container, "volumeMounts", mounts, key="mountPath", where=name)
-    _add(container, "ports", _new_ports(container, ports), key="name", where=name)
-    _add(made["spec"], "volumes", volumes, key="name", where="the pod")
+    new = _new_ports(container, ports)
+    _add(container, "volumeMounts", mounts, key="mountPath", where=name, field=field)
+    _add(container, "ports", new, key="name", where=name, field=field)
+    _add(made["spec"], "volumes", volumes, key="name", where="the pod", field=field)
     # The end of what it printed is then in its status, where everybody looks who asks why it ended.
     container.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")
     if probe is not None:
@@ -366,7 +368,13 @@ def _new_ports(container: Json, ports: Sequence[Mapping[str, Any]]) -> list[Mapp
 
 
 def _add(
-    holder: Json, name: str, added: Sequence[Mapping[str, Any]], *, key: str, where: str
+    holder: Json,
+    name: str,
+    added: Sequence[Mapping[str, Any]],
+    *,
+    key: str,
+    where: str,
+    field: str,
 ) -> None:
     """Add to a list whose items differ in one field, as the cluster wants it."""
     theirs: list[Json] = holder.get(name, [])
@@ -374,7 +382,7 @@ def _add(
     for each in added:
         if each[key] in taken:
             raise SpecError(
-                f"{name}: {where} has {each[key]!r} already, which milkweed needs for itself",
+                f"{field and f'{field}.'}{name}: {where} has {each[key]!r}, which milkweed needs for itself",
                 hint="choose another one",
             )
     _extend(holder, name, theirs, added)

@@ -9,9 +9,15 @@ from typing import Any, cast
 from ...compute import Compute
 from ...errors import SpecError
 from ...kube.meshes import DEFAULT_PORT, make_selector, render_labels
-from ...labels import check_annotations, check_labels
+from ...labels import check_annotations, check_label_key, check_labels
 from ...spec import JobSpec, MeshSpec, suggest
-from .names import check_namespace, make_mesh_name, parse_selector
+from .names import (
+    check_mesh_name,
+    check_namespace,
+    check_set_name,
+    make_mesh_name,
+    parse_selector,
+)
 from .pod_template import (
     ImageSpec,
     Template,
@@ -73,7 +79,32 @@ def make_plans(spec: JobSpec, namespace: str, apply_id: str = NO_ID) -> list[Mes
         make_plan(mesh, said.get(mesh.name), spec, namespace, apply_id) for mesh in spec.meshes
     ]
     check_alike(plans)
+    _check_asked(spec, plans)
+    _check_names(plans)
     return plans
+
+
+def _check_asked(spec: JobSpec, plans: Sequence[MeshPlan]) -> None:
+    """Refuse to look for pods where nobody shows any: the endpoint shows what it made."""
+    found = [plan.mesh.name for plan in plans if not plan.made]
+    if found and spec.client.get("provision"):
+        raise SpecError(
+            f"mesh {found[0]!r}: its pods exist already, and the endpoint (provision) shows only those it makes",
+            hint="give an image or a pod template; or leave out provision=, where this program may list pods",
+        )
+
+
+def _check_names(plans: Sequence[MeshPlan]) -> None:
+    """Refuse one object for two meshes: the second would take the hosts of the first."""
+    owners: dict[str, str] = {}
+    for plan in plans:
+        owner = owners.setdefault(plan.place.name, plan.mesh.name) if plan.made else plan.mesh.name
+        if owner != plan.mesh.name:
+            field = f"kubernetes.meshes.{plan.mesh.name}.object_name"
+            raise SpecError(
+                f"{field}: {plan.place.name!r} is the object of mesh {owner!r}",
+                hint="each mesh has an object of its own: name another one, or leave it out",
+            )
 
 
 def check_alike(plans: Sequence[MeshPlan]) -> None:
@@ -104,15 +135,17 @@ def make_plan(
             raise SpecError(f"{where}.{key}: is not known", hint=suggest(key, MESH_KEYS))
     template = make_template(mesh, said, spec, where)
     _check_together(said, template, where)
-    name = said.get("object_name") or make_mesh_name(mesh.name, apply_id)
+    name = _read_name(said, where, made=template is not None)
     ports = (said.get("port"), spec.options.get("port"), DEFAULT_PORT)
     port = check_port(next(each for each in ports if each is not None), where)
     return MeshPlan(
         mesh=mesh,
-        place=Place(namespace=namespace, name=name, port=port),
+        place=Place(
+            namespace=namespace, name=name or make_mesh_name(mesh.name, apply_id), port=port
+        ),
         template=template,
         selector="" if template else _read_selector(said, mesh.name, where),
-        rank_label=said.get("pod_rank_label", RANK_LABEL),
+        rank_label=_read_rank_label(said, where),
         labels=check_labels(said.get("labels") or {}, field=f"{where}.labels"),
         annotations=check_annotations(said.get("annotations") or {}, field=f"{where}.annotations"),
     )
@@ -185,7 +218,7 @@ def _make_from_image(mesh: MeshSpec, image: str, said: Mapping[str, Any]) -> Tem
 def _check_together(said: Mapping[str, Any], template: Template | None, where: str) -> None:
     if template is not None:
         for key in ("label_selector", "pod_rank_label"):
-            if said.get(key) not in {None, RANK_LABEL}:
+            if said.get(key) not in (None, RANK_LABEL):
                 raise SpecError(
                     f"{where}.{key}: pods that are made for the job are found by its own labels",
                     hint="leave it out, or leave out the image and the template",
@@ -197,6 +230,22 @@ def _check_together(said: Mapping[str, Any], template: Template | None, where: s
                 f"{where}.{key}: are for pods that are made for the job; these exist already",
                 hint="give an image or a pod template, too, or leave it out",
             )
+
+
+def _read_name(said: Mapping[str, Any], where: str, *, made: bool) -> str:
+    """The name of the object, if one was given."""
+    name, field = said.get("object_name"), f"{where}.object_name"
+    if name is None:
+        return ""
+    return check_set_name(name, field=field) if made else check_mesh_name(name, field=field)
+
+
+def _read_rank_label(said: Mapping[str, Any], where: str) -> str:
+    """The label that numbers pods; an empty one: they are numbered in the order of their names."""
+    label = said.get("pod_rank_label")
+    if label is None or label == "":
+        return RANK_LABEL if label is None else ""
+    return check_label_key(label, field=f"{where}.pod_rank_label")
 
 
 def _read_selector(said: Mapping[str, Any], name: str, where: str) -> str:

@@ -8,12 +8,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ...errors import SpecError
 from ...image import is_prepared
 from ...kube.meshes import API_VERSION, DEFAULT_PORT, KIND, service_name
 from ...pki import Authority
 from ...spec import JobSpec, MeshSpec
 from ...worker import tls, wire
 from ..base import Request
+from .pod_parts import part as part_of, parts as parts_of
 
 JOB_LABEL = "milkweed.dev/job"
 MESH_LABEL = "milkweed.dev/mesh"
@@ -31,6 +33,8 @@ LEASE_OVER = "milkweed: the lease is over"
 """What a container says last whose host nobody wants any more; the operator then ends its mesh."""
 NAMES_PER_CERTIFICATE = 200
 """A certificate is sent at every connection, so a large mesh needs several."""
+MAX_SECRET_BYTES = 1024 * 1024
+"""The most that a Secret holds."""
 SPARE_HOSTS = 16
 """Names that a certificate carries beyond the hosts there are: a mesh may grow."""
 
@@ -107,12 +111,20 @@ def authority_name(apply_id: str) -> str:
 
 
 def make_part(
-    request: Request, mesh: MeshSpec, place: Place, component: int, *, met: bool = False
+    request: Request,
+    mesh: MeshSpec,
+    place: Place,
+    component: int,
+    *,
+    met: bool = False,
+    certificates: int = 0,
 ) -> dict[str, Any]:
-    """What the keepers of one mesh are told; `met` says that a client was connected already."""
+    """What the keepers of one mesh are told.
+
+    `met` says that a client was connected already, and `certificates` how many pods that are there expect.
+    """
     spec = request.spec
-    env = spec.mesh_env(mesh)
-    count = spare_count(mesh.hosts)
+    count = max(spare_count(mesh.hosts), (certificates - 1) * NAMES_PER_CERTIFICATE + 1)
     groups = range(0, count, NAMES_PER_CERTIFICATE)
     return {
         "apply_id": request.apply_id,
@@ -134,7 +146,8 @@ def make_part(
         "part": f"0.{component}",
         "first": False,
         "held": is_prepared(spec.client, mesh.name),
-        "hosts": [{"mesh": mesh.name, "rank": rank, "env": env} for rank in range(mesh.hosts)],
+        "hosts": [{"mesh": mesh.name, "rank": rank} for rank in range(mesh.hosts)],
+        "envs": {mesh.name: spec.mesh_env(mesh)},
         "released": [],
         "certificates": [
             {
@@ -199,6 +212,31 @@ def make_volume(apply_id: str, part: Mapping[str, Any], component: int) -> dict[
         ]
     secret = {"secretName": secret_name(apply_id), "defaultMode": FILE_MODE, "items": items}
     return {"name": VOLUME, "secret": secret}
+
+
+def files_of(template: Mapping[str, Any]) -> list[Mapping[str, str]]:
+    """The files of a template's volume that are ours: which key of the Secret is where."""
+    for volume in parts_of(part_of(template, "spec"), "volumes"):
+        if volume["name"] == VOLUME:
+            return list(parts_of(part_of(volume, "secret"), "items"))
+    return []
+
+
+def count_certificates(template: Mapping[str, Any]) -> int:
+    """For how many certificates a template has places."""
+    return sum(item["path"].endswith(f"/{tls.CERT_FILE}") for item in files_of(template))
+
+
+def check_size(data: Mapping[str, str], what: str, *, hint: str) -> None:
+    """Refuse what no Secret can hold, before anything of it is made."""
+    sizes = {key: len(base64.b64decode(value)) for key, value in data.items()}
+    if (size := sum(sizes.values())) > MAX_SECRET_BYTES:
+        largest = sorted(sizes, key=lambda key: sizes[key], reverse=True)[:3]
+        raise SpecError(
+            f"{what} is too large for a Secret: {size} bytes, and one holds at most {MAX_SECRET_BYTES}",
+            seen=", ".join(f"{key} has {sizes[key]}" for key in largest),
+            hint=hint,
+        )
 
 
 def make_environment(place: Place) -> list[dict[str, Any]]:

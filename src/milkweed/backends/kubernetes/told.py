@@ -18,7 +18,13 @@ _PASSING = re.compile(
     r"exceeded quota|timed? ?out|deadline exceeded|too ?many ?requests|connection re|calling webhook",
     re.IGNORECASE,
 )
-_NEVER = re.compile(r"violates PodSecurity|(?:maximum|minimum) \S+ usage per", re.IGNORECASE)
+# The account `default` of a namespace is not there for a moment after the namespace.
+_NEVER = re.compile(
+    r"violates PodSecurity|(?:maximum|minimum) \S+ usage per"
+    r"|\bPod \S+ is invalid: |no PriorityClass with name|RuntimeClass \S+ not found"
+    r"|error looking up service account [^/\s]+/(?!default:)\S+: serviceaccount \S+ not found",
+    re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True, slots=True)
