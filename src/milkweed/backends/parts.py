@@ -58,6 +58,7 @@ def make_start(
         "addresses": {row.name: row.address or row.hostname or row.name for row in machines},
         "bells": _bells(machines),
         "batch": None,
+        "with_client": bool(request.client_script),
     }
 
 

@@ -63,6 +63,7 @@ class Keeper:
             keep=start["keep"],
             idle_timeout_s=start["idle_timeout_s"],
             time_limit_s=start["time_limit_s"],
+            batch=start.get("with_client", False),
             queued=start.get("queued", False),
             age_s=start.get("age_s", 0.0),
             left=start.get("left", False),
