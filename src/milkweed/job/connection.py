@@ -24,6 +24,7 @@ from ..spec import JobSpec
 from ..status import HostState, Liveness, Status
 from ..units import render_duration
 from ..worker.wire import engine_environment
+from .attending import Attendance
 from .preparing import prepare_hosts
 from .presence import Presence
 from .progress import Progress
@@ -72,6 +73,8 @@ class Connection:
         )
         self._watch.rejoin, self._watch.drop = self._presence.rejoin, self._presence.drop
         self._watch.pause, self._watch.clock = sleep, clock
+        self._owner = owner
+        self._attendance: Attendance | None = None
         self._pid = os.getpid()
 
     def join(self, deadline_s: float | None) -> None:
@@ -85,6 +88,9 @@ class Connection:
                 doors = [session.address for session in self._presence.sessions]
                 prepare_hosts(self._spec, doors, deadline_s=deadline_s, clock=self._clock)
                 _open.add(self)
+                if self._attendance:
+                    self._attendance.close()
+                    self._attendance = None
                 return
 
     def _remember(self) -> None:
@@ -300,19 +306,31 @@ class Connection:
         self._spec = replace(spec, client=self._spec.client)
         self._handle = self._watch.handle = handle
         _open.discard(self)
+        if self._owner:  # hosts that come now must see that it is there, though it opens them later
+            self._attendance = self._attendance or Attendance(self._backend, owner=True)
+            self._attendance.stay(handle, known=self._presence)
+
+    def take_over(self, attendance: Attendance) -> None:
+        """Be the one who is present where somebody has kept a place for this client."""
+        attendance.hand_over(self._presence)
 
     def keep(self) -> None:
         """Let the hosts outlive this client."""
         idle_timeout_s = self._spec.lifetime.idle_timeout_s
         self._presence.send({"op": "keep", "idle_timeout_s": idle_timeout_s})
 
-    def close(self) -> None:
-        """Leave: print what is still to be printed; procs of this client end, hosts stay if they are kept."""
+    def close(self, *, back_s: float = 0.0) -> None:
+        """Leave: print what is still to be printed; procs of this client end, hosts stay if they are kept.
+
+        Hosts that end with this client stay for `back_s` seconds, in which it may be back.
+        """
         _open.discard(self)
+        if self._attendance:
+            self._attendance.close(back_s=back_s)
         self._watch.leave()
         if os.getpid() != self._pid:
             return  # a fork of the program: the connection is its parent's
-        self._presence.close(LEAVE_TIMEOUT_S)
+        self._presence.close(LEAVE_TIMEOUT_S, back_s=back_s)
         if self._watch.terminal is not None:
             self._watch.terminal.close()
 

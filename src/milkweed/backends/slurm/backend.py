@@ -34,7 +34,7 @@ from .admission import Pace, admit, is_silent
 from .check import check_components
 from .hosts import NODES_AGE_S, load_nodes_of
 from .places import Place, component_of, make_note, make_places, rows_of
-from .renewal import followers, is_due
+from .renewal import followers, is_due, last_end
 from .resize import (
     drop_gone,
     group,
@@ -99,13 +99,19 @@ class SlurmBackend(Kept):
         return make_handle(request.apply_id, jobs=[job_id])
 
     def _submit(
-        self, request: Request, parts: Sequence[Part], *, generation: int, first: int
+        self,
+        request: Request,
+        parts: Sequence[Part],
+        *,
+        generation: int,
+        first: int,
+        follows_until: float | None = None,
     ) -> int:
         spec = request.spec
         folder = registry.folder_of(request.apply_id)
         logs = ensure_logs(spec, request.apply_id)
         rows = commands.load_nodes(10.0)
-        start = make_start(request, folder, logs, rows)
+        start = make_start(request, folder, logs, rows, follows_until)
         submission = Submission(
             apply_id=request.apply_id,
             name=spec.name,
@@ -189,8 +195,13 @@ class SlurmBackend(Kept):
         if not followers(rows, handle["generation"]):
             parts = load_parts(Path(handle["folder"]), handle["generation"])
             request = Request(spec=spec, apply_id=handle["apply_id"], keep=_is_kept(parts))
-            generation = handle["generation"] + 1
-            job_id = self._submit(request, make_parts(spec), generation=generation, first=0)
+            job_id = self._submit(
+                request,
+                make_parts(spec),
+                generation=handle["generation"] + 1,
+                first=0,
+                follows_until=last_end(rows_of(rows, handle["apply_id"], handle["generation"])),
+            )
             return {**handle, "jobs": sorted([*handle["jobs"], job_id])}
         return handle
 

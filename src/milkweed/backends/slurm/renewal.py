@@ -30,6 +30,12 @@ def time_left_s(row: JobRow) -> float | None:
     return 0.0 if row.end <= time.time() else None
 
 
+def last_end(rows: Sequence[JobRow]) -> float:
+    """When the last time limit of what runs is reached; now, where nothing runs any more."""
+    running = [row for row in rows if row.liveness is Liveness.RUNNING]
+    return time.time() + max((time_left_s(row) or 0.0 for row in running), default=0.0)
+
+
 def followers(rows: Sequence[JobRow], generation: int) -> list[JobRow]:
     """The living jobs of later generations."""
     found: list[JobRow] = []

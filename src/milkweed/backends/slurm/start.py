@@ -19,11 +19,15 @@ from .shape import Part
 
 
 def make_start(
-    request: Request, folder: Path, logs: Path, rows: Sequence[NodeRow]
+    request: Request,
+    folder: Path,
+    logs: Path,
+    rows: Sequence[NodeRow],
+    follows_until: float | None = None,
 ) -> dict[str, Any]:
-    """What is the same for every part of an allocation."""
+    """What is the same for every part of an allocation; one that follows others knows how long those live."""
     common = parts.make_start(request, folder, logs, rows)
-    return {**common, "cluster": commands.cluster_name()}
+    return {**common, "cluster": commands.cluster_name(), "follows_until": follows_until}
 
 
 def save_part(
