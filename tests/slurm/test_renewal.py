@@ -140,3 +140,25 @@ def test_a_follow_up_that_sees_no_files_of_ours(folder: Path, private_home: Path
     assert "before 1" in out
     assert "after 1" in out
     assert not lab.jobs()
+
+
+def test_hosts_that_end_with_their_program_outlive_a_loss(client: Client, lab: Lab) -> None:
+    """Without a record, too, a program that lost a host goes on with the others, and with one in its place."""
+    program = client.start("""
+        job = SlurmJob(meshes={"w": 2})
+        job.state(cached_path=None)
+        print("up", flush=True)
+        while not job.status().failed_hosts: time.sleep(0.2)
+        job.resize("w", 3)
+        probes = job.state(cached_path=None).w.spawn_procs().spawn("p", Probe)
+        print("nodes", len(set(values(probes.variable.call("SLURMD_NODENAME").get()))))
+        print("jobs", sorted(set(values(probes.variable.call("SLURM_JOB_ID").get()))))
+    """)
+    read_until(program, "up")
+    [first] = lab.jobs()
+    lab.lose_node(int(first.nodes[1].removeprefix("n")))
+    out, err = finish(program, 120)
+    assert program.returncode == 0, err
+    assert "nodes 3" in out
+    assert f"'{first.id}'" in out
+    lab.wait_jobs_gone()
