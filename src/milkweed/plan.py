@@ -79,6 +79,8 @@ class Plan:
     """True when nothing may be done because nothing is known."""
     keeps_old: bool = False
     """True when the old allocation is left running beside the new one."""
+    renewal: Renewal = Renewal.NONE
+    """How it stands with a follow-up, whatever is done about it now."""
 
     def render(self) -> str:
         """The plan as a person reads it."""

@@ -2,8 +2,22 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from programs import Client, finish, read_until
 from slurm.lab import Lab
+
+RENEWING = """
+    from milkweed.job import renewing
+    renewing.CHECK_S = 1.0
+    job = SlurmJob(meshes={"w": 1}, time_limit="60", renew="2h")   # due at once
+    def pids(state): return values(state.w.spawn_procs().spawn("p", Probe).pid.call().get())
+    def wait_ready():
+        until_s = time.monotonic() + 60
+        while job.plan().action != "move":
+            assert time.monotonic() < until_s, job.plan().render()
+            time.sleep(0.2)
+"""
 
 
 def test_a_follow_up_is_planned_asked_for_and_moved_to(client: Client, lab: Lab) -> None:
@@ -85,3 +99,66 @@ def test_a_program_outlives_its_time_limit(client: Client, lab: Lab) -> None:
     assert "'renewed'" in out
     assert "'moved'" in out
     assert not lab.jobs()
+
+
+def test_hosts_that_end_with_their_program_are_renewed(client: Client, lab: Lab) -> None:
+    """Without a record, too, the hosts move over; with the program all of them end, and nothing is left."""
+    program = client.start(
+        RENEWING
+        + """
+    print("before", len(pids(job.state(cached_path=None))), flush=True)
+    wait_ready()
+    print("after", len(pids(job.state(cached_path=None))), flush=True)
+    print("moved", job.status().describe(), [event.what for event in job.events()], flush=True)
+    time.sleep(3)
+    print("still", len(pids(job.state(cached_path=None))), flush=True)
+    """
+    )
+    out, err = finish(program, 200)
+    assert program.returncode == 0, err
+    assert "before 1" in out
+    assert "after 1" in out
+    assert "1/1 hosts ready" in out
+    assert "'moved'" in out
+    assert "still 1" in out
+    lab.wait_jobs_gone()
+    assert not client.home.exists()
+
+
+def test_a_follow_up_that_sees_no_files_of_ours(folder: Path, private_home: Path, lab: Lab) -> None:
+    """Its hosts are let in while the program goes on with the old ones."""
+    client = Client(folder, private_home)
+    out = client.run(
+        RENEWING
+        + """
+    print("before", len(pids(job.state())))
+    wait_ready()
+    print("after", len(pids(job.state())))
+    job.kill()
+    """
+    )
+    assert "before 1" in out
+    assert "after 1" in out
+    assert not lab.jobs()
+
+
+def test_hosts_that_end_with_their_program_outlive_a_loss(client: Client, lab: Lab) -> None:
+    """Without a record, too, a program that lost a host goes on with the others, and with one in its place."""
+    program = client.start("""
+        job = SlurmJob(meshes={"w": 2})
+        job.state(cached_path=None)
+        print("up", flush=True)
+        while not job.status().failed_hosts: time.sleep(0.2)
+        job.resize("w", 3)
+        probes = job.state(cached_path=None).w.spawn_procs().spawn("p", Probe)
+        print("nodes", len(set(values(probes.variable.call("SLURMD_NODENAME").get()))))
+        print("jobs", sorted(set(values(probes.variable.call("SLURM_JOB_ID").get()))))
+    """)
+    read_until(program, "up")
+    [first] = lab.jobs()
+    lab.lose_node(int(first.nodes[1].removeprefix("n")))
+    out, err = finish(program, 120)
+    assert program.returncode == 0, err
+    assert "nodes 3" in out
+    assert f"'{first.id}'" in out
+    lab.wait_jobs_gone()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from milkweed.worker.lease import LEFT_GRACE_S, OWNER_GRACE_S, Lease
+from milkweed.worker.lease import LEFT_GRACE_S, OWNER_GRACE_S, QUEUED_OWNER_GRACE_S, Lease
 
 
 def lease(*, keep: bool, idle_timeout_s: float = 100.0, batch: bool = False) -> Lease:
@@ -155,3 +155,46 @@ def test_where_there_is_no_limit_there_is_nothing_to_renew() -> None:
     it.renew(10.0, 5.0)
     assert it.time_left_s(10.0) is None
     assert it.over(900.0, 1) == ""
+
+
+# Owners that come back, and allocations that follow others
+
+
+def test_an_owner_that_comes_back_is_waited_for() -> None:
+    """When it said so, for as long as it said; a program that goes over to other hosts is gone for a moment."""
+    it = lease(keep=False)
+    it.saw_client(owner=True)
+    it.lost_client(10.0, owner=True, back_s=300.0)
+    assert it.over(309.9, 0) == ""
+    assert it.over(310.0, 0) == "its owner is gone"
+    it.saw_client(owner=True)
+    it.lost_client(400.0, owner=True)
+    assert it.over(400.0, 0) == "its owner is gone"
+
+
+@pytest.mark.parametrize("queued", [True, False])
+def test_a_follow_up_idles_when_what_it_follows_is_over(queued: bool) -> None:
+    """Nobody need use it before; and nobody may come at all, when the program that asked for it has ended."""
+    it = Lease(keep=True, idle_timeout_s=100.0, queued=queued, spare_s=500.0, born_s=0.0)
+    assert it.over(599.9, 0) == ""
+    assert it.over(600.0, 0) == "nobody was connected for 100 s (its idle time-out)"
+    it.saw_client(owner=False)
+    it.lost_client(10.0, owner=False)
+    assert it.over(599.9, 0) == ""
+    it.lost_client(700.0, owner=False)
+    assert it.over(799.9, 0) == ""
+    assert it.over(800.0, 0)
+
+
+def test_a_follow_up_that_comes_late_idles_from_its_start() -> None:
+    """What it follows is over by then."""
+    it = Lease(keep=True, idle_timeout_s=100.0, queued=True, spare_s=0.0, born_s=0.0)
+    assert it.over(99.9, 0) == ""
+    assert it.over(100.0, 0)
+
+
+def test_a_follow_up_waits_for_its_owner_while_that_uses_others() -> None:
+    """Else it would end, with the queue that it took, while its owner is busy."""
+    it = Lease(keep=False, idle_timeout_s=1.0, queued=True, spare_s=500.0, born_s=0.0)
+    assert it.over(500.0 + QUEUED_OWNER_GRACE_S, 0) == ""
+    assert "did not connect" in it.over(500.1 + QUEUED_OWNER_GRACE_S, 0)

@@ -158,7 +158,7 @@ def test_a_folder_for_logs_that_cannot_be_made(
 def test_a_batch_client_is_in_the_script(cluster: FakeSlurm, folder: Path) -> None:
     """The client's command line, its folder and where its job is on record."""
     record = create(client_script=("python", "train.py", "a b"))
-    assert "python train.py 'a b' </dev/null" in cluster.script
+    assert "exec python train.py 'a b') </dev/null" in cluster.script
     assert f"cd {folder} || exit 1" in cluster.script
     assert f"MILKWEED_STATE={(folder / 'job.json').resolve()}" in cluster.script
     assert record.batch

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +23,8 @@ from milkweed.backends.leads import (
     lead_time_s,
 )
 from milkweed.backends.slurm.backend import SlurmBackend
-from milkweed.backends.slurm.renewal import followers, is_due
+from milkweed.backends.slurm.renewal import followers, is_due, last_end
+from milkweed.backends.slurm.start import load_parts
 from milkweed.errors import BackendError, SpecError, UnreachableError
 from milkweed.job import lifecycle, renewing
 from milkweed.job.renewing import Renewer
@@ -121,6 +123,14 @@ def test_the_first_limit_counts() -> None:
     assert not is_due([], BEFORE_LIMIT)
 
 
+def test_until_when_the_hosts_before_may_be_used() -> None:
+    """Until the last of their time limits; from now on they are not, where none runs."""
+    rows = [running(60.0), running(600.0, component=1), running(9000.0, state="PENDING")]
+    rows.append(running(9000.0, generation=1))
+    assert last_end(rows, 0) == pytest.approx(time.time() + 600.0, abs=60.0)
+    assert last_end(rows, 2) == pytest.approx(time.time(), abs=60.0)
+
+
 # How it stands
 
 
@@ -165,6 +175,9 @@ def test_a_follow_up_is_the_same_once_more(cluster: FakeSlurm) -> None:
     names = {path.name for path in Path(found["folder"]).glob("part-*")}
     assert names == {"part-0.0.json", "part-1.0.json"}
     assert cluster.called("scancel") == []
+    parts = [load_parts(Path(found["folder"]), generation)[0] for generation in (0, 1)]
+    assert parts[0]["follows_until"] is None
+    assert parts[1]["follows_until"] == pytest.approx(time.time() + 300.0, abs=60.0)
 
 
 def test_asking_twice_asks_once(cluster: FakeSlurm) -> None:

@@ -158,7 +158,7 @@ def test_keepers_are_started_whatever_the_paths_are(node: Node, tmp_path: Path, 
     done = node.run(made)
     assert (done.returncode, done.stderr) == (0, b"")
     [words] = node.steps
-    assert words[-3:] == [f"/usr/{name}/python", "-c", LOADER]
+    assert words[-4:-1] == [f"/usr/{name}/python", "-c", LOADER]
     assert node.invitations[0]["folder"] == made.folder
     assert Path(made.logs, "part-0.0.log").read_text() == "said by srun\n"
     assert pwned(tmp_path) == []
@@ -256,6 +256,23 @@ def test_logs_are_closed_to_others(node: Node, tmp_path: Path) -> None:
     assert Path(made.logs, "part-0.0.log").stat().st_mode & 0o777 == 0o600
 
 
+@pytest.mark.parametrize("umask", [0o022, 0o027, 0o077])
+def test_programs_have_the_umask_of_who_submitted(node: Node, tmp_path: Path, umask: int) -> None:
+    """A batch client writes as at home, and keepers are told how; what the script itself writes is closed."""
+    made = make(tmp_path, client=("sh", "-c", "umask; echo x >mine"))
+    before = os.umask(umask)
+    try:
+        assert node.run(made).returncode == 0
+    finally:
+        os.umask(before)
+    log = Path(made.logs, "client.log")
+    assert int(log.read_text(), 8) == umask
+    assert Path(made.cwd, "mine").stat().st_mode & 0o777 == 0o666 & ~umask
+    assert int(node.steps[0][-1], 8) == umask
+    written = [log, Path(made.logs, "part-0.0.log"), Path(made.folder, "exit")]
+    assert {path.stat().st_mode & 0o777 for path in written} == {0o600}
+
+
 def test_an_old_exit_code_is_not_taken_for_a_new_one(node: Node, tmp_path: Path) -> None:
     """A job that is put back into the queue forgets how its client ended before."""
     made = make(tmp_path)
@@ -289,7 +306,7 @@ def test_the_clients_own_python_is_used_where_it_is(
         own.write_text("#!/bin/sh\n")
         own.chmod(0o755)
     node.run(make(tmp_path))
-    assert Path(node.steps[0][-3]).name == expected
+    assert Path(node.steps[0][-4]).name == expected
 
 
 # The worker that comes along
@@ -297,7 +314,7 @@ def test_the_clients_own_python_is_used_where_it_is(
 WORKER = b64encode(pack_worker()).decode()
 STUB = """
 def main(invitation):
-    print("invited", invitation["part"])
+    print("invited", invitation["part"], invitation["umask"])
     return 3
 """
 
@@ -305,7 +322,7 @@ def main(invitation):
 def load(invitation: dict[str, Any], tmp: Path) -> subprocess.CompletedProcess[str]:
     """Run the loader as a task of Slurm, in a Python that knows nothing of milkweed."""
     return subprocess.run(
-        [sys.executable, "-I", "-S", "-c", LOADER],
+        [sys.executable, "-I", "-S", "-c", LOADER, "0022"],
         input=json.dumps(invitation),
         env={**os.environ, "TMPDIR": str(tmp)},
         capture_output=True,
@@ -327,7 +344,7 @@ def test_the_worker_of_the_client_is_used_where_it_is_seen(tmp_path: Path) -> No
     tmp = tmp_path / "tmp"
     tmp.mkdir()
     done = load({"source": str(tmp_path / "src"), "worker": "", "part": "0.0"}, tmp)
-    assert (done.returncode, done.stdout) == (3, "invited 0.0\n"), done.stderr
+    assert (done.returncode, done.stdout) == (3, "invited 0.0 0022\n"), done.stderr
     assert list(tmp.iterdir()) == []
 
 

@@ -91,6 +91,12 @@ def save(folder: Path, rows: list[NodeRow], *, chosen: Part | None = None) -> di
     return load_parts(folder, 0)[0]
 
 
+def test_hosts_know_whether_a_client_runs_beside_them(job: Path) -> None:
+    """Then they end with it, and not when it is not connected for a while."""
+    assert start(job, [])["with_client"] is False
+    assert start(job, [], client_script=("python", "x"))["with_client"] is True
+
+
 # The authority
 
 

@@ -74,6 +74,52 @@ def test_a_jobs_folder_that_is_not_seen_stops_nobody(run: Path, tmp_path: Path) 
     assert not (tmp_path / "not here").exists()
 
 
+def test_a_folder_that_a_follow_up_needs_is_left(run: Path, record: Path) -> None:
+    """The job goes on there: its keys, its record, and what its hosts are told lie in the same folder."""
+    (record / "part-1.0.json").write_text("{}")
+    old = start(record, share="0.0.0")
+    leave_remote(run, old, "its owner is gone", keep=False)
+    assert (record / "part-1.0.json").exists()
+    assert json.loads(ended_file(old).read_text())["left"] is True
+    assert not run.exists()
+
+
+def test_only_one_host_tells_a_follow_up_that_it_was_left(run: Path, record: Path) -> None:
+    """It may be about to remove the folder."""
+    (record / "part-1.0.json").write_text("{}")
+    leave_remote(run, start(record, record_folder=""), "its owner is gone", keep=False)
+    assert list(record.glob("ended-*")) == []
+
+
+def test_a_follow_up_that_was_used_leaves_nothing(run: Path, record: Path, tmp_path: Path) -> None:
+    """It has taken the place of the others, and tidies up for them."""
+    (record / "part-1.0.json").write_text("{}")
+    leave_remote(run, start(record, share="1.0.0"), "its owner is gone", keep=False, used=True)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_follow_up_that_nobody_used_leaves_the_folder_to_those_who_are(
+    run: Path, record: Path
+) -> None:
+    """Its owner may be busy with the hosts before, whose folder this is."""
+    (record / "part-1.0.json").write_text("{}")
+    late = start(record, share="1.0.0")
+    leave_remote(run, late, "its owner did not connect", keep=False, used=False)
+    assert (record / "part-0.0.json").exists()
+    assert not run.exists()
+
+
+def test_a_follow_up_of_an_owner_that_has_gone_leaves_nothing(
+    run: Path, record: Path, tmp_path: Path
+) -> None:
+    """It waited in the queue when its owner left the hosts before: nobody comes, and nobody looks here again."""
+    (record / "part-1.0.json").write_text("{}")
+    save(ended_file(start(record, share="0.0.0")), {"reason": "its owner is gone", "left": True})
+    late = start(record, share="1.0.0")
+    leave_remote(run, late, "its owner did not connect", keep=False, used=False)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_what_others_have_is_left(run: Path, record: Path) -> None:
     """Run folders of other jobs, and records of other jobs, stay where they are."""
     (run.parent / "other").mkdir()

@@ -17,12 +17,12 @@ EXIT_NOT_SHARED = 78
 """The exit code of a batch client whose node does not see the job's folder: EX_CONFIG of sysexits.h."""
 
 # Reads the invitation that a scheduler passes to every task, and hands over to the worker: the one of the client
-# where the machine sees its files, else the copy that came along.
+# where the machine sees its files, else the copy that came along. Its argument is the umask of programs.
 LOADER = """
 import gc
 gc.disable()
 import json, os, sys
-invitation = json.load(sys.stdin)
+invitation = {**json.load(sys.stdin), "umask": sys.argv[1]}
 path = invitation["source"]
 if not os.path.isfile(path + "/milkweed/worker/remote.py"):
     import base64, tempfile

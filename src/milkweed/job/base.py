@@ -29,7 +29,7 @@ from ..status import Liveness, Status
 from ..worker.wire import STATE_ENV
 from . import hooks, lifecycle
 from .command import class_path, make_client_command
-from .held import Held
+from .held import BACK_S, Held
 from .programs import Program
 from .services import ServiceMethods
 from .state import JobState
@@ -140,7 +140,7 @@ class JobTrait(ServiceMethods):
             plan = lifecycle.plan_for(wish, seen, held=held is not None)
             lifecycle.check_shown(shown, plan)
             if plan.action is Action.MOVE:
-                self._let_go()
+                self._let_go(back_s=BACK_S)
             try:
                 record, file = lifecycle.execute(plan, wish, record, file)
             except MilkweedError:
@@ -264,8 +264,7 @@ class JobTrait(ServiceMethods):
     def _move_record(self, held: Held, file: StateFile) -> None:
         lifecycle.move(self._wish(keep=True), held.record, held.file, file)
         held.file = file
-        if held.connection:
-            held.connection.keep()
+        held.keep()
 
     def _connect(self, deadline_s: float | None, *, created: bool, keep: bool) -> JobState:
         held = self._require()
@@ -274,12 +273,12 @@ class JobTrait(ServiceMethods):
         try:
             state = held.open(backend, self.spec.client, deadline_s, owner=not keep)
             if self.spec.client.get("renew"):
-                held.renew(self.plan, lambda plan: self._apply(held.file, keep=keep, shown=plan))
+                held.renew(backend, self.plan, self._apply, keep=keep)
             return state  # noqa: TRY300  the interrupt below is about all of it
         except DeadlineError:
             raise  # the connection stays: calling again goes on waiting
         except BaseException as error:  # whatever else ends the wait, the connection must not stay
-            self._let_go()
+            self._let_go(back_s=BACK_S if isinstance(error, MilkweedError) else 0.0)
             failed = isinstance(error, HostFailedError | AllocationEndedError)
             waits = queued and keep and isinstance(error, KeyboardInterrupt)
             if (created and (not keep or (failed and not queued))) or (waits and self._gives_up()):
@@ -295,9 +294,9 @@ class JobTrait(ServiceMethods):
         recorded = str(self._require().file.path)
         return should_cancel(word, status, name=self.spec.name, recorded=recorded)
 
-    def _let_go(self) -> None:
+    def _let_go(self, back_s: float = 0.0) -> None:
         if self._held:
-            self._held.let_go()
+            self._held.let_go(back_s=back_s)
 
     def _require(self) -> Held:
         if self._held is None:

@@ -6,13 +6,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..backends.base import Backend
+from ..backends.base import Backend, Renews
 from ..events import Events
 from ..plan import Action, Plan
 from ..state import Record, StateFile
+from .attending import Attendance
 from .connection import Connection
 from .renewing import Renewer
 from .state import JobState
+
+BACK_S = 300.0
+"""How long hosts that end with this client wait for it when it says that it comes back."""
 
 
 @dataclass
@@ -24,6 +28,8 @@ class Held:
     connection: Connection | None = None
     state: JobState | None = None
     renewer: Renewer | None = None
+    attendance: Attendance | None = None
+    """At the hosts of a follow-up."""
     extends: bool = False
     """Whether a renewal gives the same hosts more time."""
     asked_here: bool = False
@@ -53,7 +59,7 @@ class Held:
         """The connection there is, or a new one; `client` are this client's own settings."""
         self.extends = backend.capabilities.extends
         if self.connection is None or not self.connection.usable:
-            self.let_go()
+            self.let_go(back_s=BACK_S)
             self.connection = Connection(
                 backend,
                 replace(self.record.spec, client=client),
@@ -69,23 +75,55 @@ class Held:
         """Connect to every host, waiting for them as long as this client wants to."""
         connection = self.connect(backend, client, owner=owner)
         meshes = connection.open(deadline_s)
+        if self.attendance:
+            connection.take_over(self.attendance)
         if not owner:
             connection.keep()
         self.state = JobState(meshes)
         self.events.add("connected")
         return self.state
 
-    def renew(self, plan: Callable[[], Plan], carry_out: Callable[[Plan], object]) -> None:
+    def keep(self) -> None:
+        """Let the hosts outlive this client."""
+        if self.connection:
+            self.connection.keep()
+        if self.attendance:
+            self.attendance.keep(self.record.spec.lifetime.idle_timeout_s)
+
+    def renew(
+        self,
+        backend: Backend,
+        plan: Callable[[], Plan],
+        apply: Callable[..., object],
+        *,
+        keep: bool,
+    ) -> None:
         """Have a follow-up asked for in time, or more time, as long as this client is connected."""
         if self.renewer is None:
-            name = self.record.spec.name
-            self.renewer = Renewer(name, plan, carry_out, extends=self.extends)
+            self.renewer = Renewer(
+                self.record.spec.name,
+                plan,
+                lambda shown: apply(self.file, keep=keep, shown=shown),
+                attend=lambda: self._attend(backend, owner=not keep),
+                extends=self.extends,
+            )
 
-    def let_go(self) -> None:
-        """Leave the hosts."""
+    def _attend(self, backend: Backend, *, owner: bool) -> None:
+        """Be present at a follow-up's hosts as they come, while the program uses those before."""
+        if isinstance(backend, Renews):
+            idle_timeout_s = self.record.spec.lifetime.idle_timeout_s
+            if self.attendance is None:
+                self.attendance = Attendance(backend, owner=owner, idle_timeout_s=idle_timeout_s)
+            self.attendance.attend(backend.move(self.record.handle or {}))
+
+    def let_go(self, *, back_s: float = 0.0) -> None:
+        """Leave the hosts; with `back_s`, to come back: those that end with this client wait so long for it."""
         if self.renewer:
             self.renewer.stop()
             self.renewer = None
+        if self.attendance and not back_s:
+            self.attendance.close()
+            self.attendance = None
         if self.connection:
-            self.connection.close()
+            self.connection.close(back_s=back_s)
         self.connection = self.state = None

@@ -122,7 +122,7 @@ def plan_for(wish: Wish, observed: Observed, *, held: bool = False) -> Plan:
     )
     if isinstance(wish.backend, Checks) and plan.action in _ASKS and not plan.blocked:
         wish.backend.validate(wish.spec)
-    return plan
+    return replace(plan, renewal=observed.renewal)
 
 
 def check_shown(shown: Plan | None, plan: Plan) -> None:

@@ -91,9 +91,11 @@ class Presence:
             except UnreachableError:
                 continue
 
-    def close(self, timeout_s: float) -> None:
-        """Leave them all, after everything they printed so far was heard."""
+    def close(self, timeout_s: float, *, back_s: float = 0.0) -> None:
+        """Leave them all, after everything they printed so far was heard; perhaps not for good."""
         deadline_s = time.monotonic() + timeout_s
+        if back_s:
+            self.send({"op": "leave", "back_s": back_s})
         sessions = self.sessions
         for session in sessions:
             session.ask_sync()

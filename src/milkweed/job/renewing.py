@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 
 from ..errors import MilkweedError
-from ..plan import Action, Plan
+from ..plan import Action, Plan, Renewal
 from .watch import say
 
 CHECK_S = 30.0
@@ -22,12 +22,17 @@ class Renewer:
         plan: Callable[[], Plan],
         carry_out: Callable[[Plan], object],
         *,
+        attend: Callable[[], None] = lambda: None,
         extends: bool = False,
     ) -> None:
-        """`extends` says that the same hosts go on, and nothing else is asked for."""
+        """`extends` says that the same hosts go on, and nothing else is asked for.
+
+        `attend` is done as long as there is a follow-up that the program does not use yet.
+        """
         self._name = name
         self._plan = plan
         self._carry_out = carry_out
+        self._attend = attend
         self._done = (
             f"the hosts of job {name!r} were given more time"
             if extends
@@ -54,6 +59,8 @@ class Renewer:
         if plan.action is Action.RENEW:
             self._carry_out(plan)
             say(f"{self._done}: {'; '.join(plan.reasons)}")
+        elif plan.renewal in {Renewal.WAITING, Renewal.READY}:
+            self._attend()
 
     def stop(self) -> None:
         """The program is done with the job."""

@@ -43,6 +43,7 @@ def fork(
     cwd: str,
     outputs: tuple[int, int],
     keep_fd: int = -1,
+    umask: int | None = None,
 ) -> int:
     """Fork a child that becomes its own process and runs; the child never returns here.
 
@@ -62,6 +63,8 @@ def fork(
         serve.name_process(name)
         serve.die_with_parent()
         keep_fd = serve.become(env, cwd, *outputs, keep_fd)
+        if umask is not None:
+            os.umask(umask)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         code = run(keep_fd)
     except SystemExit as stop:

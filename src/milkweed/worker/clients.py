@@ -23,6 +23,8 @@ class Client:
         self.name = ""
         self.owner = False
         self.wants_output = False
+        self.back_s = 0.0
+        """How soon it will be back when it goes, if it says so."""
         self.line = b""
         """What it said last, as it came: handed on without being written anew."""
         self._dropped: dict[tuple[Any, ...], dict[str, Any]] = {}
@@ -91,6 +93,11 @@ class Clients:
     def count(self) -> int:
         """How many there are."""
         return len(self._clients)
+
+    @property
+    def has_owner(self) -> bool:
+        """Whether one of them is the owner."""
+        return any(client.owner for client in self._clients)
 
     def add(self, client: Client) -> None:
         """Count a client."""

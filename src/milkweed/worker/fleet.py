@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import os
 import signal
 import time
@@ -58,6 +59,8 @@ class Fleet:
         """The folder that everything starts in, unless it is told another."""
         self.image_env: dict[str, str] = {}
         """What an image's steps have set."""
+        umask = int(start["umask"], 8) if start.get("umask") else None
+        self._fork = functools.partial(children.fork, umask=umask)
         self._hosts = {entry.label: entry for entry in map(HostEntry, start["hosts"])}
         self._children: dict[int, Child] = {}
         self._outputs: list[Output] = []
@@ -356,9 +359,7 @@ class Fleet:
         fds = (outputs[0].write_fd, outputs[1].write_fd)
         name = f"{child.host} r{child.rank}" if child.rank else child.host
         try:
-            child.pid = children.fork(
-                run, name=name, env=env, cwd=cwd, outputs=fds, keep_fd=keep_fd
-            )
+            child.pid = self._fork(run, name=name, env=env, cwd=cwd, outputs=fds, keep_fd=keep_fd)
         finally:
             for output in outputs:
                 output.close_writer()

@@ -50,6 +50,11 @@ def prepare(start: Mapping[str, Any]) -> None:
         warm.warm_up()
 
 
+def _spare_s(until: float | None) -> float | None:
+    """How long it still is until a moment of the wall's clock."""
+    return None if until is None else max(0.0, until - time.time())
+
+
 class Keeper:
     """One machine's share of one job."""
 
@@ -63,9 +68,11 @@ class Keeper:
             keep=start["keep"],
             idle_timeout_s=start["idle_timeout_s"],
             time_limit_s=start["time_limit_s"],
+            batch=start.get("with_client", False),
             queued=start.get("queued", False),
             age_s=start.get("age_s", 0.0),
             left=start.get("left", False),
+            spare_s=_spare_s(start.get("follows_until")),
         )
         self.fleet = Fleet(run, start, self.clients.broadcast)
         self.steps = steps.Steps(run, self.fleet, lambda: self.held)
@@ -168,7 +175,8 @@ class Keeper:
         if "control" in self.start:
             # A scheduler that ends the job may start it again: then its record must be there.
             keep = self.lease.keep or not self.lease_over
-            leaving.leave_remote(self.run, self.start, self.reason, keep=keep)
+            used = self.lease.owner_seen
+            leaving.leave_remote(self.run, self.start, self.reason, keep=keep, used=used)
             return
         if not self.lease.keep:
             leaving.remove_all(self.run, self.start["record_folder"])
@@ -199,6 +207,7 @@ class Keeper:
             "hello": self._hello,
             "status": self._status,
             "keep": self._keep,
+            "leave": self._let_go,
             "renew": self._renew,
             "exec": self._exec,
             "sync": self._sync,
@@ -258,6 +267,10 @@ class Keeper:
         self.lease.idle_timeout_s = float(message["idle_timeout_s"])
         client.send({"ev": "kept"})
 
+    def _let_go(self, client: Client, message: Mapping[str, Any]) -> None:
+        """A client is about to go, and wants to come back."""
+        client.back_s = float(message["back_s"])
+
     def _renew(self, client: Client, message: Mapping[str, Any]) -> None:
         """The time limit counts anew, also for who is started anew in this place."""
         limit_s = message.get("time_limit_s")
@@ -303,7 +316,8 @@ class Keeper:
         patience_s = ranks.CLIENT_PATIENCE_S if client.remote else 0.0
         self.gangs.lost_client(client.name, patience_s=patience_s)
         self.fleet.reap_client(client.name, last=self.clients.count == 0)
-        self.lease.lost_client(time.monotonic(), owner=client.owner)
+        owner = client.owner and not self.clients.has_owner
+        self.lease.lost_client(time.monotonic(), owner=owner, back_s=client.back_s)
         if reason := self.lease.over(time.monotonic(), self.clients.count):
             self.lease_over = True
             self.stop(reason)

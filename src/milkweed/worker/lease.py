@@ -31,13 +31,24 @@ class Lease:
     """How old their place is already: what was started anew there has the time limit of the first."""
     left: bool = False
     """They left because their lease was over, and were started anew: they need not wait that long again."""
+    spare_s: float | None = None
+    """Of a follow-up: how long those that it follows may still be used; until then it need not be."""
     born_s: float = field(default_factory=time.monotonic)
     owner_seen: bool = False
     owner_lost: bool = False
+    back_by_s: float = 0.0
+    """Until when an owner that has gone may be back: it said that it would."""
     idle_since_s: float | None = None
 
     def __post_init__(self) -> None:
-        self.idle_since_s = None if self.queued else self.born_s
+        # Somebody wanted a follow-up when it was asked for; whether anybody still does is seen by who comes.
+        waits = self.queued and self.spare_s is None
+        self.idle_since_s = None if waits else self.born_s
+
+    @property
+    def _due_s(self) -> float:
+        """From when on somebody should be there."""
+        return self.born_s + (self.spare_s or 0.0)
 
     def saw_client(self, *, owner: bool) -> None:
         """A client has connected."""
@@ -47,11 +58,12 @@ class Lease:
             self.owner_seen = True
             self.owner_lost = False
 
-    def lost_client(self, now_s: float, *, owner: bool) -> None:
-        """A client has gone."""
+    def lost_client(self, now_s: float, *, owner: bool, back_s: float = 0.0) -> None:
+        """A client has gone; one that wants to come back has some time to."""
         self.idle_since_s = now_s
         if owner:
             self.owner_lost = True
+            self.back_by_s = now_s + back_s
 
     def renew(self, now_s: float, time_limit_s: float | None = None) -> None:
         """The time limit counts from now on; it may be another one."""
@@ -72,13 +84,14 @@ class Lease:
         if self.batch:
             return ""
         if not self.keep:
-            if self.owner_lost:
+            if self.owner_lost and now_s >= self.back_by_s:
                 return "its owner is gone"
             grace_s = QUEUED_OWNER_GRACE_S if self.queued else OWNER_GRACE_S
-            if not self.owner_seen and now_s - self.born_s > grace_s:
+            if not self.owner_seen and now_s - self._due_s > grace_s:
                 return f"its owner did not connect within {grace_s:.0f} s"
             return ""
-        idle_s = now_s - (self.idle_since_s if self.idle_since_s is not None else now_s)
+        since_s = now_s if self.idle_since_s is None else max(self.idle_since_s, self._due_s)
+        idle_s = now_s - since_s
         if clients == 0 and self.left and idle_s >= LEFT_GRACE_S:
             return f"its lease was over before, and nobody came within {LEFT_GRACE_S:g} s"
         if clients == 0 and idle_s >= self.idle_timeout_s:

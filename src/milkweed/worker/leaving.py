@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from . import wire
+
 
 def save(path: Path, data: Any) -> None:
     """Write a file in one step; the folder around it is closed to others."""
@@ -21,7 +23,7 @@ def save(path: Path, data: Any) -> None:
 def remove_all(run: Path, record_folder: str) -> None:
     """Nobody looks here again: remove the run folder and the job's record, and folders that are empty then."""
     folders = [run, *([Path(record_folder)] if record_folder else [])]
-    for folder in folders:
+    for folder in (*folders, *folders):  # again, for what another host has put there meanwhile
         shutil.rmtree(folder, ignore_errors=True)
     above = [run.parent]
     if record_folder:
@@ -36,9 +38,35 @@ def ended_file(start: Mapping[str, Any]) -> Path:
     return Path(start["folder"]) / f"ended-{start['share']}.json"
 
 
-def leave_remote(run: Path, start: Mapping[str, Any], reason: str, *, keep: bool) -> None:
-    """On a scheduler's machine nothing is left; the reason goes to the job's folder, where it is seen."""
-    if keep:
+def leave_remote(
+    run: Path, start: Mapping[str, Any], reason: str, *, keep: bool, used: bool = True
+) -> None:
+    """On a scheduler's machine nothing is left; the reason goes to the job's folder, where it is seen.
+
+    The folder is of all generations: the last that its owner has used takes it along.
+    """
+    followed = _is_followed(start)
+    if keep or (followed and start["record_folder"]):
         with contextlib.suppress(OSError):
-            save(ended_file(start), {"reason": reason, "at": time.time()})
-    remove_all(run, "" if keep else start["record_folder"])
+            save(ended_file(start), {"reason": reason, "at": time.time(), "left": not keep})
+    alone = used or _generation(start) == 0 or _is_left(start)
+    remove_all(run, start["record_folder"] if alone and not keep and not followed else "")
+
+
+def _generation(start: Mapping[str, Any]) -> int:
+    return int(start["share"].partition(".")[0])
+
+
+def _is_followed(start: Mapping[str, Any]) -> bool:
+    """Whether a later generation was asked for, which needs the folder."""
+    own, found = _generation(start), Path(start["folder"]).glob(wire.part_file("*"))
+    return any(int(path.stem.partition("-")[2].partition(".")[0]) > own for path in found)
+
+
+def _is_left(start: Mapping[str, Any]) -> bool:
+    """Whether the generation before was left by its owner, so that nobody comes to this one either."""
+    before = {**start, "share": f"{_generation(start) - 1}.0.0"}
+    try:
+        return bool(json.loads(ended_file(before).read_bytes()).get("left"))
+    except (OSError, ValueError):
+        return False

@@ -198,6 +198,7 @@ def make_share(
         "age_s": invitation.get("age_s", 0.0),
         "left": invitation.get("left", False),
         "memory": invitation.get("memory", ""),
+        "umask": invitation.get("umask", ""),
         "cwd": start["cwd"] if os.path.isdir(start["cwd"]) else invitation.get("cwd", "/"),
         "logs": logs,
         "node": node,

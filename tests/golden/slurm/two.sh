@@ -1,5 +1,6 @@
 #!/bin/sh
 # milkweed: job demo, allocation 11111111-2222-4333-8444-555555555555
+mask=$(umask)
 umask 077
 unset SLURM_CPUS_PER_TASK SLURM_NTASKS_PER_NODE SLURM_MEM_PER_NODE SLURM_MEM_PER_CPU SLURM_MEM_PER_GPU SLURM_DISTRIBUTION SLURM_CPU_BIND SLURM_EXACT SLURM_TRES_PER_TASK SLURM_GPUS_PER_TASK SLURM_NTASKS_PER_GPU SLURM_NTASKS SLURM_NPROCS SLURM_THREADS_PER_CORE SLURM_HINT SLURM_EXCLUSIVE
 logs=/home/ann/logs/demo-11111111
@@ -14,7 +15,7 @@ python=/usr/bin/python3.11
 loader='import gc
 gc.disable()
 import json, os, sys
-invitation = json.load(sys.stdin)
+invitation = {**json.load(sys.stdin), "umask": sys.argv[1]}
 path = invitation["source"]
 if not os.path.isfile(path + "/milkweed/worker/remote.py"):
     import base64, tempfile
@@ -29,11 +30,11 @@ code = main(invitation)
 sys.stderr.flush()
 os._exit(code)'
 started=
-srun --het-group=0 --no-kill --nodes="$SLURM_JOB_NUM_NODES_HET_GROUP_0" --ntasks="$SLURM_JOB_NUM_NODES_HET_GROUP_0" --ntasks-per-node=1 --distribution=block --overlap --mem=0 --cpu-bind=none --mpi=none --kill-on-bad-exit=0 --wait=0 --unbuffered --label "$python" -c "$loader" >"$logs/part-0.0.log" 2>&1 <<'MILKWEED_INVITATION' &
+srun --het-group=0 --no-kill --nodes="$SLURM_JOB_NUM_NODES_HET_GROUP_0" --ntasks="$SLURM_JOB_NUM_NODES_HET_GROUP_0" --ntasks-per-node=1 --distribution=block --overlap --mem=0 --cpu-bind=none --mpi=none --kill-on-bad-exit=0 --wait=0 --unbuffered --label "$python" -c "$loader" "$mask" >"$logs/part-0.0.log" 2>&1 <<'MILKWEED_INVITATION' &
 {"apply_id": "11111111-2222-4333-8444-555555555555", "part": "0.0", "folder": "/home/ann/.local/state/milkweed/jobs/11111111-2222-4333-8444-555555555555", "labels": ["workers/0", "workers/1"], "port": 22222, "bells": [], "keep": true, "index_env": "SLURM_PROCID", "node_env": "SLURMD_NODENAME", "restart_env": "SLURM_RESTART_COUNT", "end": ["scancel", "$SLURM_JOB_ID"], "source": "<source>", "worker": "<worker>"}
 MILKWEED_INVITATION
 started="$started $!"
-srun --het-group=1 --no-kill --nodes="$SLURM_JOB_NUM_NODES_HET_GROUP_1" --ntasks="$SLURM_JOB_NUM_NODES_HET_GROUP_1" --ntasks-per-node=1 --distribution=block --overlap --mem=0 --cpu-bind=none --mpi=none --kill-on-bad-exit=0 --wait=0 --unbuffered --label "$python" -c "$loader" >"$logs/part-0.1.log" 2>&1 <<'MILKWEED_INVITATION' &
+srun --het-group=1 --no-kill --nodes="$SLURM_JOB_NUM_NODES_HET_GROUP_1" --ntasks="$SLURM_JOB_NUM_NODES_HET_GROUP_1" --ntasks-per-node=1 --distribution=block --overlap --mem=0 --cpu-bind=none --mpi=none --kill-on-bad-exit=0 --wait=0 --unbuffered --label "$python" -c "$loader" "$mask" >"$logs/part-0.1.log" 2>&1 <<'MILKWEED_INVITATION' &
 {"apply_id": "11111111-2222-4333-8444-555555555555", "part": "0.1", "folder": "/home/ann/.local/state/milkweed/jobs/11111111-2222-4333-8444-555555555555", "labels": ["trainers/0", "trainers/1", "trainers/2"], "port": 22222, "bells": [], "keep": true, "index_env": "SLURM_PROCID", "node_env": "SLURMD_NODENAME", "restart_env": "SLURM_RESTART_COUNT", "end": ["scancel", "$SLURM_JOB_ID"], "source": "<source>", "worker": "<worker>"}
 MILKWEED_INVITATION
 started="$started $!"

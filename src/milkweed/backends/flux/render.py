@@ -18,7 +18,7 @@ from .text import render_name
 INVITATION = "milkweed.json"
 """The file with the invitation: Flux puts it into the job's own folder on every node."""
 _SLOT = "host"
-_KEEPER = f'"$python" -c "$1" <"$FLUX_JOB_TMPDIR/{INVITATION}"'
+_KEEPER = f'"$python" -c "$1" "$mask" <"$FLUX_JOB_TMPDIR/{INVITATION}"'
 # By itself Flux ends a job with any of its nodes. Its own instances tell it so, too, and there is no other way to.
 _SURVIVE = """
 import sys
@@ -155,7 +155,7 @@ def _is_text(value: str) -> bool:
 
 
 def _render_command(submission: Submission, number: int, others: Sequence[int]) -> list[str]:
-    lines = ["umask 077", *render_python(submission.python)]
+    lines = ["mask=$(umask)", "umask 077", *render_python(submission.python)]
     survives = submission.survives and len(submission.parts[number].hosts) > 1
     if survives:
         tell = 'flux python -c "$2" "$FLUX_JOB_ID" >/dev/null 2>&1 </dev/null'
@@ -180,6 +180,7 @@ def _render_client(submission: Submission, others: Sequence[int]) -> list[str]:
         f"MILKWEED_STATE={shlex.quote(submission.state_path)}",
         "export MILKWEED_STATE",
         f"exec >>{shlex.quote(submission.logs)}/client.log 2>&1 </dev/null",
+        'umask "$mask"',
         f"exec {shlex.join(submission.client)}",
         ") &",
         "client=$!",

@@ -41,7 +41,7 @@ RUN = f"""
 import json, os, signal, subprocess, sys
 with open("{CLIENT_MOUNT}/client.json") as file:
     told = json.load(file)
-os.umask(0o077)
+mask = os.umask(0o077)
 home = os.environ["MILKWEED_HOME"] = "/tmp/milkweed-home"
 job = os.path.join(home, "jobs", told["apply_id"])
 keys = os.path.join(job, "tls", told["folder"])
@@ -59,7 +59,8 @@ put(os.path.join(job, "kubernetes.json"), "handle.json")
 sys.path.insert(0, "{CLIENT_MOUNT}/milkweed.zip")
 path = [sys.path[0], *filter(None, [os.environ.get("PYTHONPATH")])]
 os.environ["PYTHONPATH"] = os.pathsep.join(path)
-client = subprocess.Popen([sys.executable if word == "{PYTHON}" else word for word in told["command"]])
+words = [sys.executable if word == "{PYTHON}" else word for word in told["command"]]
+client = subprocess.Popen(words, umask=mask)
 asked = []
 def pass_on(number, frame):
     asked.append(number)

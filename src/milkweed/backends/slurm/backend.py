@@ -34,7 +34,7 @@ from .admission import Pace, admit, is_silent
 from .check import check_components
 from .hosts import NODES_AGE_S, load_nodes_of
 from .places import Place, component_of, make_note, make_places, rows_of
-from .renewal import followers, is_due
+from .renewal import followers, is_due, last_end
 from .resize import (
     drop_gone,
     group,
@@ -189,6 +189,7 @@ class SlurmBackend(Kept):
         if not followers(rows, handle["generation"]):
             parts = load_parts(Path(handle["folder"]), handle["generation"])
             request = Request(spec=spec, apply_id=handle["apply_id"], keep=_is_kept(parts))
+            request = replace(request, follows_until=last_end(rows, handle["generation"]))
             generation = handle["generation"] + 1
             job_id = self._submit(request, make_parts(spec), generation=generation, first=0)
             return {**handle, "jobs": sorted([*handle["jobs"], job_id])}

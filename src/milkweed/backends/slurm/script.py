@@ -125,6 +125,7 @@ def render_script(submission: Submission) -> str:
     lines = [
         "#!/bin/sh",
         f"# milkweed: job {submission.name}, allocation {submission.apply_id}",
+        "mask=$(umask)",  # the submitter's own, for what programs write; what is written here is closed
         "umask 077",
         f"unset {' '.join(_UNSET)}",
         f"logs={shlex.quote(submission.logs)}",
@@ -156,7 +157,7 @@ def _render_keepers(submission: Submission, number: int) -> list[str]:
     invitation = json.dumps(make_invitation(submission, number))
     log = f'"$logs/{part_log(submission.part_name(number))}"'
     return [
-        f"""{" ".join(words)} "$python" -c "$loader" >{log} 2>&1 <<'{_END}' &""",
+        f"""{" ".join(words)} "$python" -c "$loader" "$mask" >{log} 2>&1 <<'{_END}' &""",
         invitation,
         _END,
         'started="$started $!"',
@@ -196,7 +197,7 @@ def _render_client(submission: Submission) -> list[str]:
         f"cd {shlex.quote(submission.cwd)} || exit 1",
         f"MILKWEED_STATE={shlex.quote(submission.state_path)}",
         "export MILKWEED_STATE",
-        f'{shlex.join(submission.client)} </dev/null >>"$logs/client.log" 2>&1',
+        f'(umask "$mask"; exec {shlex.join(submission.client)}) </dev/null >>"$logs/client.log" 2>&1',
         "code=$?",
         f"printf '%s\\n' \"$code\" >{folder}/exit",
         'exit "$code"',
