@@ -28,10 +28,18 @@ from ..keepers import Answer, ask_all
 from ..launch import DEFAULT_PYTHON
 from ..leads import check_renew
 from ..parts import ensure_logs
-from ..places import Kept, PartData, ask_host, make_door
+from ..places import Kept, ask_host, make_door
 from . import asking, commands
 from .admission import Pace, admit, is_silent
 from .check import check_components
+from .handles import (
+    check_cluster,
+    check_strangers,
+    is_kept,
+    load_rows,
+    make_handle,
+    numbers_of,
+)
 from .hosts import NODES_AGE_S, load_nodes_of
 from .places import Place, component_of, make_note, make_places, rows_of
 from .renewal import followers, is_due
@@ -53,7 +61,7 @@ from .start import (
     save_note,
     save_part,
 )
-from .status import describe_row, explain_end, explain_ending, judge_host, make_status
+from .status import explain_end, explain_ending, judge_host, make_status
 from .text import JobRow, parse_mark
 
 CANCEL_TIMEOUT_S = 120.0
@@ -151,7 +159,7 @@ class SlurmBackend(Kept):
         places = places_of(rows, parts)
         lost = [] if unwanted else self._lost(places)
         jobs = list(handle["jobs"])
-        request = Request(spec=spec, apply_id=handle["apply_id"], keep=_is_kept(parts))
+        request = Request(spec=spec, apply_id=handle["apply_id"], keep=is_kept(parts))
         kept = [place for place in places if place not in lost]
         for part in limit_growth(make_growth(spec, kept), rows):
             first = next_component(load_parts(folder, generation))
@@ -177,7 +185,7 @@ class SlurmBackend(Kept):
 
     def renewal(self, handle: Handle, renew: str | None) -> Renewal:
         """How it stands with the generation that follows."""
-        rows = _load_rows(handle, 0.5)
+        rows = load_rows(handle, 0.5)
         if followers(rows, handle["generation"]):
             return Renewal.READY if self.poll(self.move(handle)).ready else Renewal.WAITING
         own = rows_of(rows, handle["apply_id"], handle["generation"])
@@ -185,10 +193,10 @@ class SlurmBackend(Kept):
 
     def renew(self, handle: Handle, spec: JobSpec) -> Handle:
         """Submit the same once more, as the next generation."""
-        rows = _load_rows(handle, 0.0)
+        rows = load_rows(handle, 0.0)
         if not followers(rows, handle["generation"]):
             parts = load_parts(Path(handle["folder"]), handle["generation"])
-            request = Request(spec=spec, apply_id=handle["apply_id"], keep=_is_kept(parts))
+            request = Request(spec=spec, apply_id=handle["apply_id"], keep=is_kept(parts))
             generation = handle["generation"] + 1
             job_id = self._submit(request, make_parts(spec), generation=generation, first=0)
             return {**handle, "jobs": sorted([*handle["jobs"], job_id])}
@@ -202,7 +210,7 @@ class SlurmBackend(Kept):
         """Cancel what is left of earlier generations."""
         if not handle["generation"]:
             return
-        for row in _load_rows(handle, 0.0):
+        for row in load_rows(handle, 0.0):
             mark = parse_mark(row.comment)
             old = mark is not None and mark.generation < handle["generation"]
             if old and row.liveness is not Liveness.ENDED:
@@ -210,7 +218,7 @@ class SlurmBackend(Kept):
                 commands.queue.wake()
 
     def _rows(self, handle: Handle, max_age_s: float | None) -> list[JobRow]:
-        return _load_rows(handle, max_age_s, handle["generation"])
+        return load_rows(handle, max_age_s, handle["generation"])
 
     # Looking
 
@@ -219,7 +227,7 @@ class SlurmBackend(Kept):
         folder = registry.folder_of(apply_id)
         rows = asking.look(folder, apply_id, sleep=self._sleep)
         if not rows:
-            _check_cluster(folder)
+            check_cluster(folder)
             return None
         # The oldest that lives: the record may not have gone over to its follow-up yet.
         alive = [row for row in rows if row.liveness is not Liveness.ENDED]
@@ -259,15 +267,15 @@ class SlurmBackend(Kept):
             # What was read a moment ago may be older than the job: only a look from now on says that it is gone.
             rows = self._rows(handle, max_age_s) or self._rows(handle, 0.0)
             if not rows:
-                _check_cluster(Path(handle["folder"]))
-                _check_strangers(handle)
+                check_cluster(Path(handle["folder"]))
+                check_strangers(handle)
         except UnreachableError as error:
             return Status(liveness=Liveness.UNKNOWN, reason=error.seen or error.what), []
         if all(row.liveness is Liveness.ENDED for row in rows):
             folder = Path(handle["folder"])
             parts = load_parts(folder, handle["generation"]).values()
             logs = [f"{part['logs']}/{part_log(part['part'])}" for part in parts]
-            return explain_end(rows, _numbers(handle), folder, logs), rows
+            return explain_end(rows, numbers_of(handle), folder, logs), rows
         status = make_status(rows)
         if status.ending and max_age_s is not None:
             status = replace(status, reason=explain_ending(rows) or status.reason)
@@ -316,9 +324,9 @@ class SlurmBackend(Kept):
 
     def cancel(self, handle: Handle) -> None:
         """Cancel every job that carries the mark, and wait until Slurm says that they are gone."""
-        if not _load_rows(handle, 0.0):
-            _check_cluster(Path(handle["folder"]))
-            _check_strangers(handle)
+        if not load_rows(handle, 0.0):
+            check_cluster(Path(handle["folder"]))
+            check_strangers(handle)
         deadline_s = time.monotonic() + CANCEL_TIMEOUT_S
         asked: set[int] = set()
         pause_s = 0.05
@@ -339,48 +347,3 @@ class SlurmBackend(Kept):
     def _live_rows(self, handle: Handle) -> list[JobRow]:
         folder = Path(handle["folder"])
         return asking.look(folder, handle["apply_id"], alive=True, sleep=self._sleep)
-
-
-def make_handle(apply_id: str, *, jobs: Sequence[int], generation: int = 0) -> Handle:
-    """All that is needed to find an allocation again; its folder may be gone."""
-    return {
-        "apply_id": apply_id,
-        "generation": generation,
-        "jobs": sorted(jobs),
-        "folder": str(registry.folder_of(apply_id)),
-    }
-
-
-def _check_cluster(folder: Path) -> None:
-    """What is not in this cluster's queue may be in another's: the job's own files tell which."""
-    for part in load_parts(folder, None).values():
-        commands.check_cluster(part.get("cluster", ""))
-
-
-def _load_rows(
-    handle: Handle, max_age_s: float | None, generation: int | None = None
-) -> list[JobRow]:
-    return asking.load_rows(Path(handle["folder"]), handle["apply_id"], max_age_s, generation)
-
-
-def _numbers(handle: Handle) -> list[int]:
-    """The numbers of the jobs of this generation, as far as it is known which those are."""
-    marks = asking.load_marks(Path(handle["folder"]))
-    own = handle["generation"]
-    known = [job for job in handle["jobs"] if job not in marks or marks[job].generation == own]
-    # A program that died before it could record a follow-up has left its mark.
-    return known or sorted(job for job, mark in marks.items() if mark.generation == own)
-
-
-def _check_strangers(handle: Handle) -> None:
-    """A job that lives without our mark may be the one that is looked for: then nothing is known of it."""
-    for row in asking.load_strangers(_numbers(handle)):
-        raise UnreachableError(
-            f"it is not known whose Slurm job {row.job_id} is",
-            seen=f"{describe_row(row)}; its comment was milkweed's mark, and is {row.comment!r} now",
-            hint=f"if it is this job, end it with `scancel {row.job_id}`",
-        )
-
-
-def _is_kept(parts: Mapping[int, PartData]) -> bool:
-    return any(part["keep"] for part in parts.values())
