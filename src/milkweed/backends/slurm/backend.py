@@ -27,6 +27,7 @@ from ..credentials import ensure_authority
 from ..keepers import Answer, ask_all
 from ..launch import DEFAULT_PYTHON
 from ..leads import check_renew
+from ..noted import settle
 from ..parts import ensure_logs
 from ..places import Kept, ask_host, make_door
 from . import asking, commands
@@ -41,10 +42,21 @@ from .handles import (
     numbers_of,
 )
 from .hosts import NODES_AGE_S, load_nodes_of
-from .places import Place, component_of, make_note, make_places, rows_of
+from .places import (
+    Place,
+    component_of,
+    fit_places,
+    make_note,
+    make_places,
+    missing_jobs,
+    rows_of,
+)
 from .renewal import followers, is_due
 from .resize import (
+    check_release,
     drop_gone,
+    drop_lost,
+    finish,
     group,
     limit_growth,
     make_growth,
@@ -58,6 +70,7 @@ from .shape import Part, make_components, make_parts
 from .start import (
     load_parts,
     make_start,
+    remove_parts,
     save_note,
     save_part,
 )
@@ -104,7 +117,7 @@ class SlurmBackend(Kept):
             )
         parts = make_parts(request.spec)
         job_id = self._submit(request, parts, generation=0, first=0)
-        return make_handle(request.apply_id, jobs=[job_id])
+        return make_handle(request.apply_id, jobs=[job_id], sizes=request.spec.sizes)
 
     def _submit(
         self, request: Request, parts: Sequence[Part], *, generation: int, first: int
@@ -133,8 +146,8 @@ class SlurmBackend(Kept):
             keep=start["keep"],
         )
         authority = ensure_authority(folder, request.apply_id)
-        for number, part in enumerate(submission.parts):
-            name = submission.part_name(number)
+        names = [submission.part_name(number) for number in range(len(parts))]
+        for name, part in zip(names, parts, strict=True):
             save_part(start, spec, part, name, authority=authority, rows=rows)
         try:
             script = render_script(submission)
@@ -142,8 +155,10 @@ class SlurmBackend(Kept):
         except UnreachableError:
             raise
         except BackendError:
+            # Nothing was submitted, so nobody will read or write there.
+            remove_parts(folder, names)
             with contextlib.suppress(OSError):
-                logs.rmdir()  # nothing was submitted, so nothing will be written there
+                logs.rmdir()
             raise
         finally:
             commands.queue.wake()
@@ -151,26 +166,46 @@ class SlurmBackend(Kept):
     def resize(self, handle: Handle, spec: JobSpec) -> Handle:
         """Add what is wanted and not there as components of its own, and release what is not wanted."""
         folder, generation = Path(handle["folder"]), handle["generation"]
+        settle(folder, self._sleep)  # what was asked for in vain may come after all
         rows = self._rows(handle, 0.0)
+        if finish(rows, load_parts(folder, generation)):
+            rows = self._rows(handle, 0.0)
         unwanted = surplus(spec, places_of(rows, load_parts(folder, generation)))
-        self._release(folder, unwanted)
+        for places in unwanted.values():
+            check_release(places)
         drop_gone(folder, load_parts(folder, generation), rows)
-        parts = load_parts(folder, generation)
-        places = places_of(rows, parts)
+        places = places_of(rows, load_parts(folder, generation))
         lost = [] if unwanted else self._lost(places)
-        jobs = list(handle["jobs"])
-        request = Request(spec=spec, apply_id=handle["apply_id"], keep=is_kept(parts))
-        kept = [place for place in places if place not in lost]
-        for part in limit_growth(make_growth(spec, kept), rows):
-            first = next_component(load_parts(folder, generation))
-            jobs.append(self._submit(request, [part], generation=generation, first=first))
+        growth = make_growth(spec, [place for place in places if place not in lost])
+        jobs = self._grow(handle, spec, limit_growth(growth, rows))
         # Others take their place first: a job that has nothing left has ended.
-        self._release(folder, group(lost))
-        return {**handle, "jobs": sorted(jobs)}
-
-    def _release(self, folder: Path, places: Mapping[int, Sequence[Place]]) -> None:
-        for released in places.values():
+        for released in unwanted.values():
             release(folder, released, make_door)
+        for released in group(lost).values():
+            drop_lost(folder, released, make_door)
+        return {**handle, "jobs": sorted([*handle["jobs"], *jobs]), "sizes": dict(spec.sizes)}
+
+    def _grow(self, handle: Handle, spec: JobSpec, growth: Sequence[Part]) -> list[int]:
+        """Ask for more components; all of them, or none."""
+        folder, generation = Path(handle["folder"]), handle["generation"]
+        before = load_parts(folder, generation)
+        request = Request(spec=spec, apply_id=handle["apply_id"], keep=is_kept(before))
+        jobs: list[int] = []
+        try:
+            for part in growth:
+                first = next_component(load_parts(folder, generation))
+                jobs.append(self._submit(request, [part], generation=generation, first=first))
+        except UnreachableError:
+            raise
+        except BackendError:
+            if jobs:
+                commands.run(["scancel", *map(str, jobs)])
+            added = {
+                at: part for at, part in load_parts(folder, generation).items() if at not in before
+            }
+            drop_gone(folder, added, ())
+            raise
+        return jobs
 
     def _lost(self, places: Sequence[Place]) -> list[Place]:
         """The hosts that will not answer any more: their nodes are down, or their keepers gone."""
@@ -291,12 +326,18 @@ class SlurmBackend(Kept):
         """Every host and its node; who connects while all nodes are there notes which is whose."""
         folder = Path(handle["folder"])
         parts = load_parts(folder, handle["generation"])
+        if jobs := missing_jobs(rows, parts):
+            # Asked for since that look, or without its mark: only what a look from now on lacks is gone.
+            rows = self._rows(handle, 0.0)
+            strange = {row.leader for row in asking.load_strangers(jobs)}
+            for part in parts.values():
+                part["job"] = None if part["job"] in strange else part["job"]
         for row in rows if note else ():
             part = parts.get(component_of(row))
             if part is not None and (made := make_note(part, row)):
                 save_note(folder, part["part"], made)
                 part.update(made)
-        return make_places(rows, parts)
+        return fit_places(make_places(rows, parts), parts, handle.get("sizes"))
 
     def _ask(self, places: Sequence[Place]) -> list[tuple[Place, Answer | str]]:
         """Every host's own answer, or why there is none."""
