@@ -9,6 +9,7 @@ from typing import Any
 from ..backends.base import Backend
 from ..events import Events
 from ..plan import Action, Plan
+from ..spec import JobSpec
 from ..state import Record, StateFile
 from .connection import Connection
 from .renewing import Renewer
@@ -74,6 +75,20 @@ class Held:
         self.state = JobState(meshes)
         self.events.add("connected")
         return self.state
+
+    def resize(self, spec: JobSpec, carry_out: Callable[[], object]) -> None:
+        """Have the sizes changed while this client is connected: hosts that go on purpose are not lost."""
+        if self.connection:
+            self.connection.release(set(self.record.spec.labels) - set(spec.labels))
+        try:
+            carry_out()
+        except BaseException:  # whatever it was, they may all be there
+            if self.connection:
+                self.connection.release(())
+            raise
+        self.state = None
+        if self.connection:
+            self.connection.change(self.record.spec, self.record.handle or {})
 
     def renew(self, plan: Callable[[], Plan], carry_out: Callable[[Plan], object]) -> None:
         """Have a follow-up asked for in time, or more time, as long as this client is connected."""
