@@ -20,7 +20,7 @@ from milkweed.spec import JobSpec, MeshSpec, Resources
 from milkweed.status import HostState, HostStatus, Liveness
 from unit.slurm_fake import FakeSlurm, line, part, row, save_part_file
 from unit.slurm_world import World
-from unit.test_slurm_resize import NOBODY, places
+from unit.test_slurm_resize import NOBODY, SPEC, places
 
 REFUSED = "sbatch: error: Batch job submission failed: Job violates accounting/QOS policy\n"
 
@@ -207,7 +207,7 @@ def test_other_components_are_changed_by_their_own_number(slurm: FakeSlurm, tmp_
     second = row(job_id=13, leader=12, offset=1, nodes=("n3", "n4"))
     chosen = places_with(second, "w/0", "w/1")[1:]
     check_release(chosen)
-    release(tmp_path / "job", chosen, lambda _place: NOBODY)
+    release(SPEC, tmp_path / "job", chosen, lambda _place: NOBODY)
     assert slurm.called("scontrol")[-1] == ["update", "JobId=13", "NodeList=n3"]
 
 
@@ -247,7 +247,7 @@ def test_a_job_in_the_queue_that_slurm_refuses_to_change_is_as_it_was(
     [*_, going] = places_with(row(state="PENDING"), "w/0", "w/1")
     save_part_file(tmp_path / "job", going.part)
     with pytest.raises(BackendError, match="Slurm refused"):
-        release(tmp_path / "job", [going], lambda _place: NOBODY)
+        release(SPEC, tmp_path / "job", [going], lambda _place: NOBODY)
     assert load_parts(tmp_path / "job", 0)[0]["released"] == []
 
 
@@ -294,7 +294,7 @@ def test_a_running_job_notes_who_is_where_before_it_gets_smaller(
     slurm.be_away()
     chosen = places("a/0", "a/1", "b/0", nodes=("n1", "n2", "n3"))[1:2]
     with pytest.raises(UnreachableError):
-        release(tmp_path / "job", chosen, lambda _place: NOBODY)
+        release(SPEC, tmp_path / "job", chosen, lambda _place: NOBODY)
     data = load_parts(tmp_path / "job", 0)[0]
     for nodes in (("n1", "n2", "n3"), ("n1", "n3")):
         found = place_nodes(data, row(nodes=nodes))

@@ -168,7 +168,7 @@ class SlurmBackend(Kept):
         folder, generation = Path(handle["folder"]), handle["generation"]
         settle(folder, self._sleep)  # what was asked for in vain may come after all
         rows = self._rows(handle, 0.0)
-        if finish(rows, load_parts(folder, generation)):
+        if finish(spec, rows, load_parts(folder, generation)):
             rows = self._rows(handle, 0.0)
         unwanted = surplus(spec, places_of(rows, load_parts(folder, generation)))
         for places in unwanted.values():
@@ -180,9 +180,9 @@ class SlurmBackend(Kept):
         jobs = self._grow(handle, spec, limit_growth(growth, rows))
         # Others take their place first: a job that has nothing left has ended.
         for released in unwanted.values():
-            release(folder, released, make_door)
+            release(spec, folder, released, make_door)
         for released in group(lost).values():
-            drop_lost(folder, released, make_door)
+            drop_lost(spec, folder, released, make_door)
         return {**handle, "jobs": sorted([*handle["jobs"], *jobs]), "sizes": dict(spec.sizes)}
 
     def _grow(self, handle: Handle, spec: JobSpec, growth: Sequence[Part]) -> list[int]:

@@ -137,7 +137,9 @@ def _names_left(part: PartData, row: JobRow, gone: AbstractSet[int]) -> list[str
     return [node for index, node in sorted(place_nodes(part, row).items()) if index not in gone]
 
 
-def release(folder: Path, places: Sequence[Place], door: Callable[[Place], Door]) -> None:
+def release(
+    spec: JobSpec, folder: Path, places: Sequence[Place], door: Callable[[Place], Door]
+) -> None:
     """Give the nodes of some hosts of one component back to Slurm, and touch no other.
 
     What is released is written down first: a crash in between leaves nodes that the next change gives back.
@@ -155,7 +157,7 @@ def release(folder: Path, places: Sequence[Place], door: Callable[[Place], Door]
         if place.node:
             stop_keeper(functools.partial(door, place), reason="it was released", timeout_s=STOP_S)
     try:
-        _ask(row, after)
+        _ask(spec, row, after)
     except UnreachableError:
         raise
     except BackendError:
@@ -164,19 +166,21 @@ def release(folder: Path, places: Sequence[Place], door: Callable[[Place], Door]
         raise
 
 
-def drop_lost(folder: Path, places: Sequence[Place], door: Callable[[Place], Door]) -> None:
+def drop_lost(
+    spec: JobSpec, folder: Path, places: Sequence[Place], door: Callable[[Place], Door]
+) -> None:
     """Write down that hosts are gone; whether Slurm takes their nodes, too, is its own affair."""
     try:
-        release(folder, places, door)
+        release(spec, folder, places, door)
     except UnreachableError:
         raise
     except BackendError:
         return
 
 
-def _ask(row: JobRow | None, part: PartData) -> bool:
+def _ask(spec: JobSpec, row: JobRow | None, part: PartData) -> bool:
     """Have Slurm take back what a component has beyond its hosts; whether there was anything."""
-    command = row and _make_change(row, part)
+    command = row and _make_change(spec, row, part)
     if command:
         # Slurm writes scripts for the job's shell into the current folder; here nobody would read them.
         commands.run(command, cwd="/")
@@ -184,7 +188,7 @@ def _ask(row: JobRow | None, part: PartData) -> bool:
     return bool(command)
 
 
-def _make_change(row: JobRow, part: PartData) -> list[str] | None:
+def _make_change(spec: JobSpec, row: JobRow, part: PartData) -> list[str] | None:
     """What brings a component to the hosts it has left; None where it has just these, or has ended."""
     gone = set(part["released"])
     left = len(part["hosts"]) - len(gone)
@@ -193,18 +197,27 @@ def _make_change(row: JobRow, part: PartData) -> list[str] | None:
     if not left:
         return ["scancel", str(row.job_id)]
     if row.liveness is Liveness.PENDING:
-        return _make_update(row, f"NumNodes={left}") if gone else None
+        return _make_update(row, *_count(spec, part, left)) if gone else None
     names = _names_left(part, row, gone)
     if not names or len(names) == len(row.nodes):
         return None
     return _make_update(row, f"NodeList={fold_hostlist(names)}")
 
 
-def _make_update(row: JobRow, change: str) -> list[str]:
-    return ["scontrol", "update", f"JobId={row.job_id}", change]
+def _make_update(row: JobRow, *changes: str) -> list[str]:
+    return ["scontrol", "update", f"JobId={row.job_id}", *changes]
 
 
-def finish(rows: Sequence[JobRow], parts: Mapping[int, PartData]) -> bool:
+def _count(spec: JobSpec, part: PartData, hosts: int) -> list[str]:
+    """A size in all the ways that Slurm counts it: as long as one of them says more, that holds."""
+    [mesh, *_] = [each for each in spec.meshes if each.name == part["hosts"][0]["mesh"]]
+    shape = make_shape(spec, mesh)
+    tasks = hosts * shape.ntasks_per_node
+    cpus = tasks * (shape.cpus_per_task or 1)
+    return [f"NumNodes={hosts}-{hosts}", f"NumTasks={tasks}", f"NumCPUs={cpus}"]
+
+
+def finish(spec: JobSpec, rows: Sequence[JobRow], parts: Mapping[int, PartData]) -> bool:
     """Give back what an earlier change could not; whether there was anything. What Slurm refuses stays."""
     alive = {component_of(row): row for row in rows}
     asked = False
@@ -213,7 +226,7 @@ def finish(rows: Sequence[JobRow], parts: Mapping[int, PartData]) -> bool:
         if row is None or not is_certain(part, row):
             continue
         try:
-            asked = _ask(row, part) or asked
+            asked = _ask(spec, row, part) or asked
         except UnreachableError:
             raise
         except BackendError:
