@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -32,7 +33,7 @@ from ..parts import ensure_logs
 from ..places import Kept, ask_host, make_door
 from . import asking, commands
 from .admission import Pace, admit, is_silent
-from .check import check_components
+from .check import check_components, fill_in
 from .handles import (
     check_cluster,
     check_strangers,
@@ -102,7 +103,9 @@ class SlurmBackend(Kept):
         self.check(spec)
         with contextlib.suppress(UnreachableError):
             commands.check_version()
-            components, rows = make_components(make_parts(spec)), commands.load_nodes(NODES_AGE_S)
+            rows = commands.load_nodes(NODES_AGE_S)
+            asked = make_components(make_parts(spec))
+            components = [fill_in(each, os.environ) for each in asked]
             if any(each.disk_mb for each in components):
                 rows = commands.load_disks(rows)
             check_components(components, rows)
