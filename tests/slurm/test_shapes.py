@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
+from milkweed.job import SlurmJob
+from milkweed.spec import Resources
 from programs import Client
 from slurm.lab import Lab
 
@@ -43,3 +48,20 @@ def test_a_word_that_would_be_taken_for_the_script(client: Client, lab: Lab) -> 
     """)
     assert "'train.sh' is not an option of sbatch" in out
     assert not lab.jobs()
+
+
+def test_what_one_mesh_says_holds_for_no_other(home: Path, folder: Path, lab: Lab) -> None:
+    """Memory of the trainers is not asked for dataloaders, and no time limit is none, for both."""
+    job = SlurmJob(
+        meshes={"trainers": 1, "loaders": 1},
+        resources={"trainers": Resources(memory_bytes=300 * 2**20)},
+        time_limit="UNLIMITED",
+    )
+    job.apply()
+    asked = [
+        lab.run("scontrol", "show", "job", "-o", str(each.id)).stdout.splitlines()[0]
+        for each in sorted(lab.jobs(), key=lambda each: -each.id)
+    ]
+    assert [re.search(r"MinMemoryNode=(\S+)", text)[1] for text in asked] == ["300M", "0"]
+    assert all("TimeLimit=UNLIMITED" in text for text in asked)
+    job.kill()

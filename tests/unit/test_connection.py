@@ -30,6 +30,12 @@ RUNNING = Status(liveness=Liveness.RUNNING)
 PENDING = Status(liveness=Liveness.PENDING, reason="Slurm job 7 is PENDING, reason Priority")
 UNKNOWN = Status(liveness=Liveness.UNKNOWN, reason="nobody answered")
 ENDED = Status(liveness=Liveness.ENDED, reason="Slurm job 7 is CANCELLED")
+SPEC = JobSpec(
+    name="demo",
+    backend="slurm",
+    meshes=(MeshSpec(name="w", hosts=2),),
+    client={"stream_logs": False},
+)
 
 
 class Backend:
@@ -92,12 +98,7 @@ class World:
         self.events = Events(APPLY_ID)
         self.connection = Connection(
             cast("Any", self.backend),
-            JobSpec(
-                name="demo",
-                backend="slurm",
-                meshes=(MeshSpec(name="w", hosts=2),),
-                client={"stream_logs": False},
-            ),
+            SPEC,
             {},
             self.events,
             owner=False,
@@ -249,6 +250,17 @@ def test_hosts_that_were_added_wait_in_the_queue_like_any(world: World) -> None:
     world.backend.gives = lambda s: world.addresses[: 1 if s < 5000 else 2]
     world.connection.join(None)
     assert world.joined() == [1, 1]
+
+
+def test_an_added_host_whose_job_has_ended_ends_the_wait(world: World) -> None:
+    """It has no node and never will: the scheduler is asked about those, too, and in turn about each."""
+    world.connection._spec = replace(SPEC, meshes=(MeshSpec(name="w", hosts=30),))
+    world.backend.gives = lambda _s: world.addresses
+    world.backend.failed = {"w/20": "Slurm job 9 is CANCELLED: it was cancelled"}
+    with pytest.raises(HostFailedError, match="host w/20 did not start") as caught:
+        world.connection.join(None)
+    assert "CANCELLED" in caught.value.seen
+    assert world.backend.now_s < 60
 
 
 def test_a_scheduler_that_goes_away_while_hosts_start_is_waited_for(world: World) -> None:

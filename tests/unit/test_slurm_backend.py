@@ -21,7 +21,7 @@ from milkweed.status import Liveness
 from unit.slurm_fake import APPLY_ID, FakeSlurm, line, shown
 from unit.slurm_jobs import OTHER_ID, SPEC, create, handle_of, left_behind, make_spec
 
-HANDLE_KEYS = {"apply_id", "generation", "jobs", "folder"}
+HANDLE_KEYS = {"apply_id", "generation", "jobs", "folder", "sizes"}
 
 
 # Checking

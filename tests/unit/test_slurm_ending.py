@@ -9,8 +9,9 @@ import pytest
 
 from milkweed import registry
 from milkweed.backends.marks import Mark, render_mark
-from milkweed.backends.slurm.backend import SlurmBackend, _numbers
+from milkweed.backends.slurm.backend import SlurmBackend
 from milkweed.backends.slurm.detail import make_scontrol_states, parse_states
+from milkweed.backends.slurm.handles import numbers_of
 from milkweed.backends.slurm.places import make_places
 from milkweed.backends.slurm.status import _load_accounts, judge_host, make_status
 from milkweed.status import HostState, Liveness
@@ -116,7 +117,7 @@ def test_a_follow_up_that_was_never_recorded_is_known_by_its_mark(tmp_path: Path
     for number, generation in ((7, 0), (8, 1)):
         mark = Mark(APPLY_ID, generation, 0, "demo")
         (tmp_path / f"mark-{number}").write_text(render_mark(mark))
-    assert _numbers(handle) == [8]
+    assert numbers_of(handle) == [8]
 
 
 def test_accounts_are_not_asked_for_jobs_without_a_number(cluster: FakeSlurm) -> None:

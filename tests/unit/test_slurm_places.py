@@ -204,3 +204,15 @@ def test_released_hosts_have_no_place() -> None:
 def test_a_component_that_was_released_altogether_has_no_places() -> None:
     """Its file is still there, so that its number is not used twice."""
     assert make_places([], {0: part("w/0", released=[0])}) == []
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_of_two_jobs_with_one_mark_the_one_that_lives_counts(order: int) -> None:
+    """Whatever the order in which Slurm tells of them; of two that ended, the later one."""
+    rows = [row(job_id=9, state="CANCELLED"), row(job_id=7, nodes=("n1",))][::order]
+    [place] = make_places(rows, {0: part("w/0")})
+    assert (place.node, place.row and place.row.job_id) == ("n1", 7)
+    rows = [row(job_id=9, state="CANCELLED"), row(job_id=7, state="FAILED")][::order]
+    [place] = make_places(rows, {0: part("w/0")})
+    assert place.row is not None
+    assert place.row.job_id == 9

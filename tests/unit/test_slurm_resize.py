@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from milkweed.backends.slurm.places import PartData, Place, make_note, make_places
 from milkweed.backends.slurm.resize import (
+    check_release,
     drop_gone,
     group,
     limit_growth,
@@ -36,6 +38,9 @@ def spec(**sizes: int) -> JobSpec:
 
 def places(*hosts: str, nodes: tuple[str, ...] = (), **more: Any) -> list[Place]:
     return make_places([row(nodes=nodes)], {0: part(*hosts, **more)})
+
+
+SPEC = spec(w=4, a=4, b=4)
 
 
 # What is added
@@ -187,7 +192,7 @@ def test_hosts_are_grouped_by_their_component() -> None:
 
 
 def give_back(folder: Path, chosen: list[Place]) -> dict[str, Any]:
-    release(folder, chosen, lambda _place: NOBODY)
+    release(SPEC, folder, chosen, lambda _place: NOBODY)
     [path] = folder.glob("part-*.json")
     return json.loads(path.read_text())
 
@@ -224,8 +229,19 @@ def test_a_job_in_the_queue_asks_for_fewer(slurm: FakeSlurm, tmp_path: Path) -> 
     """It has no nodes yet, so only their number changes."""
     waiting = make_places([row(state="PENDING")], {0: part("w/0", "w/1", "w/2")})
     data = give_back(tmp_path / "job", waiting[1:])
-    assert slurm.calls == [["scontrol", "update", "JobId=7", "NumNodes=1"]]
+    assert slurm.calls == [
+        ["scontrol", "update", "JobId=7", "NumNodes=1-1", "NumTasks=1", "NumCPUs=1"]
+    ]
     assert data["released"] == [1, 2]
+
+
+def test_a_job_in_the_queue_asks_for_less_of_everything(slurm: FakeSlurm, tmp_path: Path) -> None:
+    """Slurm counts nodes, tasks and CPUs of a job apart: too many of one are waited for in vain."""
+    said = {"ntasks_per_node": 2, "cpus_per_task": 3}
+    waiting = make_places([row(state="PENDING")], {0: part("w/0", "w/1", "w/2")})
+    asked = replace(SPEC, options=said)
+    release(asked, tmp_path / "job", waiting[2:], lambda _place: NOBODY)
+    assert slurm.called("scontrol")[-1][2:] == ["NumNodes=2-2", "NumTasks=4", "NumCPUs=12"]
 
 
 def test_a_component_of_which_nothing_is_left_is_cancelled(
@@ -253,7 +269,7 @@ def test_what_is_released_is_written_down_before_slurm_hears(
     slurm.answer("scontrol", err="Job update not available right now\n", code=1)
     chosen = places("w/0", "w/1", nodes=("n1", "n2"))[1:]
     with pytest.raises(BackendError, match="Slurm refused"):
-        release(tmp_path / "job", chosen, lambda _place: NOBODY)
+        release(SPEC, tmp_path / "job", chosen, lambda _place: NOBODY)
     assert load_parts(tmp_path / "job", 0)[0]["released"] == [1]
 
 
@@ -268,21 +284,20 @@ def test_hosts_without_a_node_are_not_dialled(slurm: FakeSlurm, tmp_path: Path) 
     rows = [row(nodes=("n1",)), row(component=1, state="PENDING")]
     parts = {0: part("w/0"), 1: part("w/1", number="0.1")}
     first, second = make_places(rows, parts)
-    release(tmp_path / "job", [second], door)
-    release(tmp_path / "job", [first], door)
+    release(SPEC, tmp_path / "job", [second], door)
+    release(SPEC, tmp_path / "job", [first], door)
     assert dialled == ["w/0"]
 
 
 def test_a_lost_host_is_given_back_without_its_node(slurm: FakeSlurm, tmp_path: Path) -> None:
     """Slurm has taken its node already, and the others keep theirs."""
     data = give_back(tmp_path / "job", lost_one(tmp_path, "n1", "n2")[2:])
-    assert slurm.calls == [["scontrol", "update", "JobId=7", "NodeList=n[1-2]"]]
+    assert slurm.calls == []
     assert data["released"] == [2]
 
 
 def test_the_last_nodes_of_a_job_are_not_given_back(slurm: FakeSlurm, tmp_path: Path) -> None:
     """The hosts that would be left have none, and Slurm would end the job."""
     with pytest.raises(BackendError, match="have lost their nodes, so none was released"):
-        give_back(tmp_path / "job", lost_one(tmp_path, "n2", "n3")[1:])
+        check_release(lost_one(tmp_path, "n2", "n3")[1:])
     assert slurm.calls == []
-    assert load_parts(tmp_path / "job", 0)[0]["released"] == []

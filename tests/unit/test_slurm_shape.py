@@ -248,7 +248,7 @@ def test_no_memory_said_is_none_asked() -> None:
         ("1:30:00", 5400.0),
         ("90m", 5400.0),
         ("2-12", 216000.0),
-        ("UNLIMITED", None),
+        ("UNLIMITED", float("inf")),
     ],
 )
 def test_a_time_limit_is_read_as_slurm_reads_it(text: str, expected: float | None) -> None:

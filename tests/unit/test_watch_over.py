@@ -113,9 +113,21 @@ def test_hosts_that_are_released_are_not_lost(
     world.watch.forget(["w/1"])
     world.hear(going, ev="host", **host("w/1", "failed", reason="it was released"))
     world.hear(going, ev="closed")
+    world.watch.change({"jobs": [7]})
     assert list(world.watch.seen) == ["w/0"]
     assert (world.watch.lost, world.watch.over, world.backend.looks) == ({}, None, 0)
     assert capsys.readouterr().err == ""
+
+
+def test_hosts_that_were_not_released_after_all_are_watched_again(world: World) -> None:
+    """A scheduler that refuses a smaller size leaves all of them, as they were."""
+    session = FakeSession("w/1")
+    world.ready(session)
+    world.watch.forget(["w/1"])
+    world.watch.forget(())
+    assert world.watch.seen["w/1"]["state"] == "ready"
+    world.hear(session, ev="closed")
+    assert "w/1" in world.watch.lost
 
 
 def test_a_keeper_with_a_host_that_stays_is_still_watched(world: World) -> None:

@@ -46,12 +46,18 @@ def is_asked(folder: Path) -> bool:
     return (folder / _NOTE).exists()
 
 
+def settle(folder: Path, sleep: Callable[[float], object]) -> None:
+    """Wait until a look tells what came of something that was asked for in vain."""
+    if is_asked(folder):
+        sleep(SETTLE_S)
+
+
 def look_twice(
     folder: Path, read: Callable[[], list[_T]], sleep: Callable[[float], object]
 ) -> list[_T]:
     """What a scheduler has of a job; nothing only when nothing can come any more."""
     found = read()
     if not found and is_asked(folder):
-        sleep(SETTLE_S)
+        settle(folder, sleep)
         found = read()
     return found

@@ -98,7 +98,7 @@ def save_part(
 
 def save_part_data(folder: Path, data: Mapping[str, Any]) -> None:
     """Write a part's file anew."""
-    notes = {"nodes", "nodes_start"}
+    notes = {"nodes", "nodes_start", "job"}
     save_told(
         folder / wire.part_file(data["part"]), {k: v for k, v in data.items() if k not in notes}
     )

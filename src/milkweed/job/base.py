@@ -165,13 +165,12 @@ class JobTrait(ServiceMethods):
         backend = self._backend()
         if not backend.capabilities.resize:
             raise UnsupportedError(f"{backend.name} cannot change the size of an allocation")
-        if held.connection:
-            held.connection.release(set(held.record.spec.labels) - set(spec.labels))
-        self._spec = spec
-        self._apply(held.file, keep=True)
-        held.state = None
-        if held.connection:
-            held.connection.change(held.record.spec, held.record.handle or {})
+        before, self._spec = self._spec, spec
+        try:
+            held.resize(spec, lambda: self._apply(held.file, keep=True))
+        except BaseException:  # what was not done is not declared either
+            self._spec = before
+            raise
 
     @property
     def apply_id(self) -> str | None:

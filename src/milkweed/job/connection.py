@@ -77,6 +77,7 @@ class Connection:
         self._owner = owner
         self._attendance: Attendance | None = None
         self._pid = os.getpid()
+        self._turn = 0
 
     def join(self, deadline_s: float | None) -> None:
         """Be present: hosts see that they are wanted, and what they say is heard."""
@@ -179,9 +180,9 @@ class Connection:
                     self._presence.close(0)
                     self._watch.seen.clear()
                     return False
-                why = self._ask_why(missing)
+                hosts = [parse_door(address).host for address in missing]
+                why = self._ask_why([*hosts[:EXPLAIN_AT_ONCE], *self._choose_unplaced(hosts)])
                 if isinstance(self._backend, Admits):
-                    hosts = [parse_door(address).host for address in missing]
                     with contextlib.suppress(UnreachableError):  # then they are let in later
                         self._backend.admit(self._handle, hosts)
                 progress.see(f"{len(addresses) - len(missing)} hosts answer; {status.describe()}")
@@ -190,7 +191,7 @@ class Connection:
                 if len(addresses) < self._spec.host_count or status.halted:
                     limit_s = deadline_s or self._clock() + START_TIMEOUT_S
             seen = next(iter(missing.values()), "the scheduler has not given all hosts yet")
-            seen = f"{seen}; {why}" if why and missing else seen
+            seen = f"{seen}; {why}" if why else seen
             _check_deadline(self._clock(), limit_s, progress, seen)
             self._pause(pause_s, limit_s)
             pause_s = min(pause_s * 1.5, 0.5)
@@ -215,11 +216,20 @@ class Connection:
             return ()
         return self._backend.adopted_labels(self._handle)
 
-    def _ask_why(self, missing: Mapping[str, str]) -> str:
+    def _choose_unplaced(self, silent: Sequence[str]) -> list[str]:
+        """A few of the hosts that the scheduler has named no keeper of; each time others."""
+        joined = {label for session in self._presence.sessions for label in session.labels}
+        known = {*joined, *silent, *self._adopted_labels()}
+        unplaced = [label for label in self._spec.labels if label not in known]
+        self._turn += EXPLAIN_AT_ONCE
+        at = self._turn % max(1, len(unplaced))
+        return [*unplaced[at:], *unplaced[:at]][:EXPLAIN_AT_ONCE]
+
+    def _ask_why(self, hosts: Sequence[str]) -> str:
         """The scheduler may know already that a host will never answer; else what it says of the first."""
         words: list[str] = []
-        for address in list(missing)[:EXPLAIN_AT_ONCE]:
-            status = explain(self._backend, self._handle, parse_door(address).host)
+        for host in hosts:
+            status = explain(self._backend, self._handle, host)
             if status.state is HostState.FAILED and not status.unheard:
                 raise HostFailedError(f"host {status.host} did not start", seen=status.reason)
             words.append(f"{status.host}: {status.reason}")
@@ -305,7 +315,8 @@ class Connection:
     def change(self, spec: JobSpec, handle: Handle) -> None:
         """The allocation has other hosts now: the next `open` joins the new ones, and stays with the others."""
         self._spec = replace(spec, client=self._spec.client)
-        self._handle = self._watch.handle = handle
+        self._handle = handle
+        self._watch.change(handle)
         _open.discard(self)
         if self._owner:  # hosts that come now must see that it is there, though it opens them later
             self._attendance = self._attendance or Attendance(self._backend, owner=True)

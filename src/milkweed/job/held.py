@@ -9,6 +9,7 @@ from typing import Any
 from ..backends.base import Backend, Renews
 from ..events import Events
 from ..plan import Action, Plan
+from ..spec import JobSpec
 from ..state import Record, StateFile
 from .attending import Attendance
 from .connection import Connection
@@ -89,6 +90,20 @@ class Held:
             self.connection.keep()
         if self.attendance:
             self.attendance.keep(self.record.spec.lifetime.idle_timeout_s)
+
+    def resize(self, spec: JobSpec, carry_out: Callable[[], object]) -> None:
+        """Have the sizes changed while this client is connected: hosts that go on purpose are not lost."""
+        if self.connection:
+            self.connection.release(set(self.record.spec.labels) - set(spec.labels))
+        try:
+            carry_out()
+        except BaseException:  # whatever it was, they may all be there
+            if self.connection:
+                self.connection.release(())
+            raise
+        self.state = None
+        if self.connection:
+            self.connection.change(self.record.spec, self.record.handle or {})
 
     def renew(
         self,

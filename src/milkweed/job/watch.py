@@ -184,9 +184,13 @@ class Watch:
             self._saw_host({**item, "reason": reason})
 
     def forget(self, labels: Iterable[str]) -> None:
-        """These hosts are about to be released."""
+        """These hosts, and no others, are about to be released."""
+        self.forgotten = set(labels)
+
+    def change(self, handle: Handle) -> None:
+        """The allocation is another one now: those that were to be released are gone."""
         with self.changed:
-            self.forgotten = set(labels)
+            self.handle = handle
             for label in self.forgotten:
                 self.seen.pop(label, None)
 

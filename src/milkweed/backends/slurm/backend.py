@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -27,16 +28,36 @@ from ..credentials import ensure_authority
 from ..keepers import Answer, ask_all
 from ..launch import DEFAULT_PYTHON
 from ..leads import check_renew
+from ..noted import settle
 from ..parts import ensure_logs
-from ..places import Kept, PartData, ask_host, make_door
+from ..places import Kept, ask_host, make_door
 from . import asking, commands
 from .admission import Pace, admit, is_silent
-from .check import check_components
+from .check import check_components, fill_in
+from .handles import (
+    check_cluster,
+    check_strangers,
+    is_kept,
+    load_rows,
+    make_handle,
+    numbers_of,
+)
 from .hosts import NODES_AGE_S, load_nodes_of
-from .places import Place, component_of, make_note, make_places, rows_of
+from .places import (
+    Place,
+    component_of,
+    fit_places,
+    make_note,
+    make_places,
+    missing_jobs,
+    rows_of,
+)
 from .renewal import followers, is_due, last_end
 from .resize import (
+    check_release,
     drop_gone,
+    drop_lost,
+    finish,
     group,
     limit_growth,
     make_growth,
@@ -50,10 +71,11 @@ from .shape import Part, make_components, make_parts
 from .start import (
     load_parts,
     make_start,
+    remove_parts,
     save_note,
     save_part,
 )
-from .status import describe_row, explain_end, explain_ending, judge_host, make_status
+from .status import explain_end, explain_ending, judge_host, make_status
 from .text import JobRow, parse_mark
 
 CANCEL_TIMEOUT_S = 120.0
@@ -81,7 +103,9 @@ class SlurmBackend(Kept):
         self.check(spec)
         with contextlib.suppress(UnreachableError):
             commands.check_version()
-            components, rows = make_components(make_parts(spec)), commands.load_nodes(NODES_AGE_S)
+            rows = commands.load_nodes(NODES_AGE_S)
+            asked = make_components(make_parts(spec))
+            components = [fill_in(each, os.environ) for each in asked]
             if any(each.disk_mb for each in components):
                 rows = commands.load_disks(rows)
             check_components(components, rows)
@@ -96,7 +120,7 @@ class SlurmBackend(Kept):
             )
         parts = make_parts(request.spec)
         job_id = self._submit(request, parts, generation=0, first=0)
-        return make_handle(request.apply_id, jobs=[job_id])
+        return make_handle(request.apply_id, jobs=[job_id], sizes=request.spec.sizes)
 
     def _submit(
         self, request: Request, parts: Sequence[Part], *, generation: int, first: int
@@ -125,8 +149,8 @@ class SlurmBackend(Kept):
             keep=start["keep"],
         )
         authority = ensure_authority(folder, request.apply_id)
-        for number, part in enumerate(submission.parts):
-            name = submission.part_name(number)
+        names = [submission.part_name(number) for number in range(len(parts))]
+        for name, part in zip(names, parts, strict=True):
             save_part(start, spec, part, name, authority=authority, rows=rows)
         try:
             script = render_script(submission)
@@ -134,8 +158,10 @@ class SlurmBackend(Kept):
         except UnreachableError:
             raise
         except BackendError:
+            # Nothing was submitted, so nobody will read or write there.
+            remove_parts(folder, names)
             with contextlib.suppress(OSError):
-                logs.rmdir()  # nothing was submitted, so nothing will be written there
+                logs.rmdir()
             raise
         finally:
             commands.queue.wake()
@@ -143,26 +169,46 @@ class SlurmBackend(Kept):
     def resize(self, handle: Handle, spec: JobSpec) -> Handle:
         """Add what is wanted and not there as components of its own, and release what is not wanted."""
         folder, generation = Path(handle["folder"]), handle["generation"]
+        settle(folder, self._sleep)  # what was asked for in vain may come after all
         rows = self._rows(handle, 0.0)
+        if finish(spec, rows, load_parts(folder, generation)):
+            rows = self._rows(handle, 0.0)
         unwanted = surplus(spec, places_of(rows, load_parts(folder, generation)))
-        self._release(folder, unwanted)
+        for places in unwanted.values():
+            check_release(places)
         drop_gone(folder, load_parts(folder, generation), rows)
-        parts = load_parts(folder, generation)
-        places = places_of(rows, parts)
+        places = places_of(rows, load_parts(folder, generation))
         lost = [] if unwanted else self._lost(places)
-        jobs = list(handle["jobs"])
-        request = Request(spec=spec, apply_id=handle["apply_id"], keep=_is_kept(parts))
-        kept = [place for place in places if place not in lost]
-        for part in limit_growth(make_growth(spec, kept), rows):
-            first = next_component(load_parts(folder, generation))
-            jobs.append(self._submit(request, [part], generation=generation, first=first))
+        growth = make_growth(spec, [place for place in places if place not in lost])
+        jobs = self._grow(handle, spec, limit_growth(growth, rows))
         # Others take their place first: a job that has nothing left has ended.
-        self._release(folder, group(lost))
-        return {**handle, "jobs": sorted(jobs)}
+        for released in unwanted.values():
+            release(spec, folder, released, make_door)
+        for released in group(lost).values():
+            drop_lost(spec, folder, released, make_door)
+        return {**handle, "jobs": sorted([*handle["jobs"], *jobs]), "sizes": dict(spec.sizes)}
 
-    def _release(self, folder: Path, places: Mapping[int, Sequence[Place]]) -> None:
-        for released in places.values():
-            release(folder, released, make_door)
+    def _grow(self, handle: Handle, spec: JobSpec, growth: Sequence[Part]) -> list[int]:
+        """Ask for more components; all of them, or none."""
+        folder, generation = Path(handle["folder"]), handle["generation"]
+        before = load_parts(folder, generation)
+        request = Request(spec=spec, apply_id=handle["apply_id"], keep=is_kept(before))
+        jobs: list[int] = []
+        try:
+            for part in growth:
+                first = next_component(load_parts(folder, generation))
+                jobs.append(self._submit(request, [part], generation=generation, first=first))
+        except UnreachableError:
+            raise
+        except BackendError:
+            if jobs:
+                commands.run(["scancel", *map(str, jobs)])
+            added = {
+                at: part for at, part in load_parts(folder, generation).items() if at not in before
+            }
+            drop_gone(folder, added, ())
+            raise
+        return jobs
 
     def _lost(self, places: Sequence[Place]) -> list[Place]:
         """The hosts that will not answer any more: their nodes are down, or their keepers gone."""
@@ -177,7 +223,7 @@ class SlurmBackend(Kept):
 
     def renewal(self, handle: Handle, renew: str | None) -> Renewal:
         """How it stands with the generation that follows."""
-        rows = _load_rows(handle, 0.5)
+        rows = load_rows(handle, 0.5)
         if followers(rows, handle["generation"]):
             return Renewal.READY if self.poll(self.move(handle)).ready else Renewal.WAITING
         own = rows_of(rows, handle["apply_id"], handle["generation"])
@@ -185,10 +231,10 @@ class SlurmBackend(Kept):
 
     def renew(self, handle: Handle, spec: JobSpec) -> Handle:
         """Submit the same once more, as the next generation."""
-        rows = _load_rows(handle, 0.0)
+        rows = load_rows(handle, 0.0)
         if not followers(rows, handle["generation"]):
             parts = load_parts(Path(handle["folder"]), handle["generation"])
-            request = Request(spec=spec, apply_id=handle["apply_id"], keep=_is_kept(parts))
+            request = Request(spec=spec, apply_id=handle["apply_id"], keep=is_kept(parts))
             request = replace(request, follows_until=last_end(rows, handle["generation"]))
             generation = handle["generation"] + 1
             job_id = self._submit(request, make_parts(spec), generation=generation, first=0)
@@ -203,7 +249,7 @@ class SlurmBackend(Kept):
         """Cancel what is left of earlier generations."""
         if not handle["generation"]:
             return
-        for row in _load_rows(handle, 0.0):
+        for row in load_rows(handle, 0.0):
             mark = parse_mark(row.comment)
             old = mark is not None and mark.generation < handle["generation"]
             if old and row.liveness is not Liveness.ENDED:
@@ -211,7 +257,7 @@ class SlurmBackend(Kept):
                 commands.queue.wake()
 
     def _rows(self, handle: Handle, max_age_s: float | None) -> list[JobRow]:
-        return _load_rows(handle, max_age_s, handle["generation"])
+        return load_rows(handle, max_age_s, handle["generation"])
 
     # Looking
 
@@ -220,7 +266,7 @@ class SlurmBackend(Kept):
         folder = registry.folder_of(apply_id)
         rows = asking.look(folder, apply_id, sleep=self._sleep)
         if not rows:
-            _check_cluster(folder)
+            check_cluster(folder)
             return None
         # The oldest that lives: the record may not have gone over to its follow-up yet.
         alive = [row for row in rows if row.liveness is not Liveness.ENDED]
@@ -260,15 +306,15 @@ class SlurmBackend(Kept):
             # What was read a moment ago may be older than the job: only a look from now on says that it is gone.
             rows = self._rows(handle, max_age_s) or self._rows(handle, 0.0)
             if not rows:
-                _check_cluster(Path(handle["folder"]))
-                _check_strangers(handle)
+                check_cluster(Path(handle["folder"]))
+                check_strangers(handle)
         except UnreachableError as error:
             return Status(liveness=Liveness.UNKNOWN, reason=error.seen or error.what), []
         if all(row.liveness is Liveness.ENDED for row in rows):
             folder = Path(handle["folder"])
             parts = load_parts(folder, handle["generation"]).values()
             logs = [f"{part['logs']}/{part_log(part['part'])}" for part in parts]
-            return explain_end(rows, _numbers(handle), folder, logs), rows
+            return explain_end(rows, numbers_of(handle), folder, logs), rows
         status = make_status(rows)
         if status.ending and max_age_s is not None:
             status = replace(status, reason=explain_ending(rows) or status.reason)
@@ -284,12 +330,18 @@ class SlurmBackend(Kept):
         """Every host and its node; who connects while all nodes are there notes which is whose."""
         folder = Path(handle["folder"])
         parts = load_parts(folder, handle["generation"])
+        if jobs := missing_jobs(rows, parts):
+            # Asked for since that look, or without its mark: only what a look from now on lacks is gone.
+            rows = self._rows(handle, 0.0)
+            strange = {row.leader for row in asking.load_strangers(jobs)}
+            for part in parts.values():
+                part["job"] = None if part["job"] in strange else part["job"]
         for row in rows if note else ():
             part = parts.get(component_of(row))
             if part is not None and (made := make_note(part, row)):
                 save_note(folder, part["part"], made)
                 part.update(made)
-        return make_places(rows, parts)
+        return fit_places(make_places(rows, parts), parts, handle.get("sizes"))
 
     def _ask(self, places: Sequence[Place]) -> list[tuple[Place, Answer | str]]:
         """Every host's own answer, or why there is none."""
@@ -317,9 +369,9 @@ class SlurmBackend(Kept):
 
     def cancel(self, handle: Handle) -> None:
         """Cancel every job that carries the mark, and wait until Slurm says that they are gone."""
-        if not _load_rows(handle, 0.0):
-            _check_cluster(Path(handle["folder"]))
-            _check_strangers(handle)
+        if not load_rows(handle, 0.0):
+            check_cluster(Path(handle["folder"]))
+            check_strangers(handle)
         deadline_s = time.monotonic() + CANCEL_TIMEOUT_S
         asked: set[int] = set()
         pause_s = 0.05
@@ -340,48 +392,3 @@ class SlurmBackend(Kept):
     def _live_rows(self, handle: Handle) -> list[JobRow]:
         folder = Path(handle["folder"])
         return asking.look(folder, handle["apply_id"], alive=True, sleep=self._sleep)
-
-
-def make_handle(apply_id: str, *, jobs: Sequence[int], generation: int = 0) -> Handle:
-    """All that is needed to find an allocation again; its folder may be gone."""
-    return {
-        "apply_id": apply_id,
-        "generation": generation,
-        "jobs": sorted(jobs),
-        "folder": str(registry.folder_of(apply_id)),
-    }
-
-
-def _check_cluster(folder: Path) -> None:
-    """What is not in this cluster's queue may be in another's: the job's own files tell which."""
-    for part in load_parts(folder, None).values():
-        commands.check_cluster(part.get("cluster", ""))
-
-
-def _load_rows(
-    handle: Handle, max_age_s: float | None, generation: int | None = None
-) -> list[JobRow]:
-    return asking.load_rows(Path(handle["folder"]), handle["apply_id"], max_age_s, generation)
-
-
-def _numbers(handle: Handle) -> list[int]:
-    """The numbers of the jobs of this generation, as far as it is known which those are."""
-    marks = asking.load_marks(Path(handle["folder"]))
-    own = handle["generation"]
-    known = [job for job in handle["jobs"] if job not in marks or marks[job].generation == own]
-    # A program that died before it could record a follow-up has left its mark.
-    return known or sorted(job for job, mark in marks.items() if mark.generation == own)
-
-
-def _check_strangers(handle: Handle) -> None:
-    """A job that lives without our mark may be the one that is looked for: then nothing is known of it."""
-    for row in asking.load_strangers(_numbers(handle)):
-        raise UnreachableError(
-            f"it is not known whose Slurm job {row.job_id} is",
-            seen=f"{describe_row(row)}; its comment was milkweed's mark, and is {row.comment!r} now",
-            hint=f"if it is this job, end it with `scancel {row.job_id}`",
-        )
-
-
-def _is_kept(parts: Mapping[int, PartData]) -> bool:
-    return any(part["keep"] for part in parts.values())

@@ -5,15 +5,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import re
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from ...errors import SpecError
 from ...spec import suggest
 from .nodes import NodeRow
-from .times import render_time_limit
+from .times import parse_time_limit, render_time_limit
 
 _WORD = re.compile(r"[\w.:-]+", re.ASCII)
 _MAX_NAMED = 20
@@ -41,6 +42,20 @@ class Component:
     def cpus_per_node(self) -> int:
         """How many CPUs each host must have."""
         return self.ntasks_per_node * (self.cpus_per_task or 1)
+
+
+def fill_in(item: Component, environ: Mapping[str, str]) -> Component:
+    """A component with what sbatch takes from its variables where nothing was said."""
+    limit_s = item.time_limit_s
+    if limit_s is None and (text := environ.get("SBATCH_TIMELIMIT")):
+        with contextlib.suppress(SpecError):  # sbatch itself says what is wrong with it
+            limit_s = parse_time_limit(text, field="SBATCH_TIMELIMIT")
+    return replace(
+        item,
+        partition=item.partition or environ.get("SBATCH_PARTITION") or None,
+        constraint=item.constraint or environ.get("SBATCH_CONSTRAINT") or None,
+        time_limit_s=limit_s,
+    )
 
 
 @dataclass(frozen=True, slots=True)

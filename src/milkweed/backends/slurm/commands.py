@@ -136,10 +136,23 @@ def _read_version(sbatch: str) -> tuple[int, int]:
 @functools.cache
 def cluster_name() -> str:
     """The name of the cluster that these commands talk to."""
-    match = re.search(
-        r"^ClusterName\s*=\s*(\S+)", run(["scontrol", "show", "config"]), re.MULTILINE
-    )
+    return _read_setting("ClusterName")
+
+
+def _read_setting(name: str) -> str:
+    config = run(["scontrol", "show", "config"])
+    match = re.search(rf"^{name}\s*=\s*(\S+)", config, re.MULTILINE)
     return match[1] if match else ""
+
+
+def check_shrinking() -> None:
+    """Refuse to take nodes from running jobs where the site does; UnreachableError when nobody answers now."""
+    if "disable_job_shrink" in (parameters := _read_setting("SchedulerParameters")):
+        raise BackendError(
+            "this cluster takes no nodes from jobs that run, so none was released",
+            seen=f"SchedulerParameters={parameters}",
+            hint="end the job with kill(), and ask for a smaller one",
+        )
 
 
 def check_cluster(name: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +14,7 @@ from ...options import check_options
 from ...spec import JobSpec, MeshSpec, suggest
 from ...units import parse_size
 from .check import Component
+from .order import find_carried, put_in_order
 from .times import parse_time_limit
 
 _MIB = 2**20
@@ -27,13 +29,13 @@ MANAGED = {
     "-A": "account", "--account": "account", "-q": "qos", "--qos": "qos", "--exclusive": "exclusive",
     "-C": "constraint", "--constraint": "constraint", "--mem": "mem", "-c": "cpus_per_task",
     "--cpus-per-task": "cpus_per_task", "--gpus-per-node": "gpus_per_node", ":": "",
-    "-k": "", "--no-kill": "", "-M": "", "--clusters": "", "--cluster": "", "--": "",
+    "-Q": "", "--quiet": "", "-k": "", "--no-kill": "", "-M": "", "--clusters": "", "--cluster": "", "--": "",
     "-D": "", "--chdir": "", "--export": "", "--export-file": "",
 }  # fmt: skip
 """Arguments of sbatch that milkweed sets itself, and the parameter that sets them."""
 FLAGS = frozenset({
     "-H", "--hold", "-I", "--immediate", "-O", "--overcommit", "-s", "--oversubscribe", "--share",
-    "-Q", "--quiet", "-v", "--verbose", "--contiguous", "--get-user-env", "--ignore-pbs", "--nice",
+    "-v", "--verbose", "--contiguous", "--get-user-env", "--ignore-pbs", "--nice",
     "--no-requeue", "--requeue", "--propagate", "--reboot", "--resv-ports", "--spread-job",
     "--use-min-nodes",
 })  # fmt: skip
@@ -51,6 +53,7 @@ class Shape:
     qos: str | None = None
     constraint: str | None = None
     time_limit_s: float | None = None
+    """Infinity for none at all; None where nothing was said, and the partition's own default holds."""
     ntasks_per_node: int = 1
     cpus_per_task: int | None = None
     gpus: int | None = None
@@ -76,12 +79,28 @@ class Part:
 
 
 def make_parts(spec: JobSpec) -> list[Part]:
-    """Cut a job into components: one when all hosts are alike."""
+    """Cut a job into components, in the order in which they are submitted: one when all hosts are alike."""
     parts: dict[Shape, list[tuple[str, int]]] = {}
     for mesh in spec.meshes:
         shape = make_shape(spec, mesh)
         parts.setdefault(shape, []).extend((mesh.name, rank) for rank in range(mesh.hosts))
-    return [Part(shape=shape, hosts=tuple(hosts)) for shape, hosts in parts.items()]
+    made = [Part(shape=shape, hosts=tuple(hosts)) for shape, hosts in parts.items()]
+    ordered, clashes = put_in_order([(part, _carried(part.shape)) for part in made])
+    for part, other, option in clashes:
+        word = MANAGED.get(option, "") or option
+        raise SpecError(
+            f"meshes.{', '.join(part.meshes)}: {word} is said, and not for {', '.join(other.meshes)}, "
+            "which says what this does not: in any order sbatch would carry one over to the other",
+            hint=f"say {word} for {', '.join(other.meshes)}, too",
+        )
+    return ordered
+
+
+def _carried(shape: Shape) -> set[str]:
+    """The options by which a component would change those after it that do not say them."""
+    said = {"--account": shape.account, "--qos": shape.qos, "--mem": shape.memory_mb}
+    own = {option for option, value in said.items() if value is not None}
+    return own | find_carried(shape.arguments)
 
 
 def make_shape(spec: JobSpec, mesh: MeshSpec) -> Shape:
@@ -90,6 +109,12 @@ def make_shape(spec: JobSpec, mesh: MeshSpec) -> Shape:
     wants = mesh.resources
     tasks = said.get("ntasks_per_node", 1)
     memory = wants.memory_bytes if wants.memory_bytes is not None else _memory(said.get("mem"))
+    gpus = wants.gpus if wants.gpus is not None else said.get("gpus_per_node")
+    if wants.gpu_type and not gpus:
+        raise SpecError(
+            f"meshes.{mesh.name}.gpu_type: {wants.gpu_type!r}, but no GPUs are asked for",
+            hint="say how many each host has, with gpus, or take it out",
+        )
     return Shape(
         partition=said.get("partition"),
         account=said.get("account"),
@@ -98,7 +123,7 @@ def make_shape(spec: JobSpec, mesh: MeshSpec) -> Shape:
         time_limit_s=_time_limit(spec, said),
         ntasks_per_node=tasks,
         cpus_per_task=said.get("cpus_per_task") if wants.cpus is None else -(-wants.cpus // tasks),
-        gpus=wants.gpus if wants.gpus is not None else said.get("gpus_per_node"),
+        gpus=gpus,
         gpu_type=wants.gpu_type,
         memory_mb=None if memory is None else -(-memory // _MIB),
         disk_mb=None if wants.disk_bytes is None else -(-wants.disk_bytes // _MIB),
@@ -131,7 +156,8 @@ def _check_mapping(value: object, where: str) -> None:
 
 def _time_limit(spec: JobSpec, said: Mapping[str, Any]) -> float | None:
     if (text := said.get("time_limit")) is not None:
-        return parse_time_limit(text, field="time_limit")
+        limit_s = parse_time_limit(text, field="time_limit")
+        return math.inf if limit_s is None else limit_s
     return spec.lifetime.time_limit_s
 
 
@@ -152,10 +178,9 @@ def _arguments(given: Sequence[str]) -> tuple[str, ...]:
         if "\0" in word or "\n" in word:
             raise SpecError(f"slurm_args: {word!r} has a character that no argument may have")
         name = word.partition("=")[0]
-        short = name[:2] if name[:1] == "-" and name[1:2] != "-" else name
-        whole = _complete(name)
-        if whole in MANAGED or short in MANAGED:
-            parameter = MANAGED.get(whole) or MANAGED.get(short)
+        managed = [each for each in (_complete(name), *_letters(name)) if each in MANAGED]
+        if managed:
+            parameter = MANAGED[managed[0]]
             hint = f"use the parameter {parameter}" if parameter else "milkweed sets it itself"
             raise SpecError(f"slurm_args: {word!r} cannot be given here", hint=hint)
     for before, word in itertools.pairwise(["", *given]):
@@ -173,6 +198,18 @@ def _wants_word(option: str) -> bool:
     if option.startswith("--"):
         return "=" not in option and not any(flag.startswith(option) for flag in FLAGS)
     return len(option) == 2 and option[0] == "-" and option not in FLAGS
+
+
+def _letters(name: str) -> list[str]:
+    """The options in `-HQ`: letters may follow one that takes no word."""
+    if not name.startswith("-") or name.startswith("--"):
+        return []
+    found = [f"-{name[1:2]}"]
+    for letter in name[2:]:
+        if found[-1] not in FLAGS or found[-1] == "-I":
+            break
+        found.append(f"-{letter}")
+    return found
 
 
 def _complete(name: str) -> str:

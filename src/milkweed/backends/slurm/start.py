@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ...errors import StateError
 from ...pki import Authority
 from ...spec import JobSpec
+from ...worker import wire
 from .. import parts
 from ..base import Request
-from . import commands
+from . import asking, commands
 from .nodes import NodeRow
 from .shape import Part
 
@@ -40,10 +41,24 @@ def save_part(
     parts.save_part(start, spec, part.hosts, name, authority=authority, machines=wanted or rows)
 
 
+def remove_parts(folder: Path, names: Iterable[str]) -> None:
+    """Forget parts that nobody was told of."""
+    for name in names:
+        (folder / wire.part_file(name)).unlink(missing_ok=True)
+
+
 def load_parts(folder: Path, generation: int | None) -> dict[int, dict[str, Any]]:
     """The parts of a generation by component, with what was noted of them since."""
     found = parts.load_parts(folder, generation)
-    return {at: {**data, **_load_note(folder, data["part"])} for at, data in found.items()}
+    jobs = {
+        mark.component: job
+        for job, mark in sorted(asking.load_marks(folder).items())
+        if mark.generation == generation
+    }
+    return {
+        at: {**data, **_load_note(folder, data["part"]), "job": jobs.get(at)}
+        for at, data in found.items()
+    }
 
 
 def _load_note(folder: Path, part: str) -> dict[str, Any]:

@@ -160,6 +160,12 @@ def _tail(path: str) -> list[str]:
 def judge_host(place: Place, seen: str, nodes: Mapping[str, NodeRow]) -> HostStatus:
     """What became of a host whose keeper does not answer."""
     row = place.row
+    if place.released:
+        reason = "it was given back, and the change of sizes was not finished: repeat it"
+        return _host(place, HostState.FAILED, reason)
+    if row is None and (job := place.part.get("job")) is not None:
+        reason = f"Slurm has no trace of job {job} any more"
+        return _host(place, HostState.FAILED, reason, _log_lines(place))
     if row is not None and row.liveness is Liveness.ENDED:
         return _host(place, HostState.FAILED, describe_row(row), _log_lines(place))
     if row is not None and row.nodes and not place.node and row.liveness is Liveness.RUNNING:

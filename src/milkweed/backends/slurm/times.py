@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from datetime import datetime
 
@@ -90,7 +91,7 @@ def _not_a_limit(text: object, field: str) -> SpecError:
 
 def render_time_limit(seconds: float | None) -> str:
     """Write a time limit as Slurm reads it, never shorter than it is: `2-12:30:15`."""
-    if seconds is None:
+    if seconds is None or math.isinf(seconds):
         return "UNLIMITED"
     minutes, rest = divmod(max(1, -int(-seconds // 1)), 60)
     hours, minutes = divmod(minutes, 60)
