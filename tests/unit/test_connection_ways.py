@@ -21,8 +21,9 @@ from milkweed.errors import (
 )
 from milkweed.events import Events
 from milkweed.hosts import Host
-from milkweed.job import connection as module
-from milkweed.job.connection import START_TIMEOUT_S, Connection, _gateway, _listen_for
+from milkweed.job import reaching
+from milkweed.job.connection import START_TIMEOUT_S, Connection
+from milkweed.job.reaching import gateway, listen_for
 from milkweed.kube import via as kube_via
 from milkweed.spec import JobSpec, MeshSpec
 from milkweed.status import HostState, HostStatus, Liveness, Status
@@ -187,8 +188,8 @@ def test_where_hosts_reach_this_client(
     monkeypatch: pytest.MonkeyPatch, address: str, via: str, expected: str
 ) -> None:
     """At the address that leads to them; through a gateway they never dial back."""
-    monkeypatch.setattr(module, "route_to", lambda machine: f"to {machine}")
-    assert _listen_for(Host(name="h", address=address, via=via)) == expected
+    monkeypatch.setattr(reaching, "route_to", lambda machine: f"to {machine}")
+    assert listen_for(Host(name="h", address=address, via=via)) == expected
 
 
 @pytest.fixture
@@ -207,9 +208,9 @@ def forwarded(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
 def test_hosts_that_can_be_dialled_need_no_gateway(forwarded: list[Any]) -> None:
     """Neither those of ours nor those of others."""
     door = Door(machine="m", port=1, host="w/0", credentials="/keys")
-    assert _gateway(Host(name="h", address="tls://m:2", control=str(door))) == ""
-    assert _gateway(Host(name="h", address="ipc:///x", control="unix:///x")) == ""
-    assert _gateway(adopted(0)) == ""
+    assert gateway(Host(name="h", address="tls://m:2", control=str(door))) == ""
+    assert gateway(Host(name="h", address="ipc:///x", control="unix:///x")) == ""
+    assert gateway(adopted(0)) == ""
     assert forwarded == []
 
 
@@ -217,9 +218,9 @@ def test_a_host_behind_an_api_server_is_the_gateway(forwarded: list[Any]) -> Non
     """Its port of the engine, carried to a port of this machine."""
     door = Door(machine="m", port=1, host="w/0", credentials="/keys", via=VIA)
     host = Host(name="h", address="tls://w-0.w-svc.lab.svc:26602", control=str(door))
-    assert _gateway(host) == "tls://localhost:4711"
+    assert gateway(host) == "tls://localhost:4711"
     named = Host(name="h", address="one@tcp://10.0.0.1:26600", via=VIA)
-    assert _gateway(named) == "tcp://localhost:4711"
+    assert gateway(named) == "tcp://localhost:4711"
     assert forwarded == [(VIA, 26602), (VIA, 26600)]
 
 
@@ -227,7 +228,7 @@ def test_hosts_that_cannot_dial_back_carry_it_themselves(forwarded: list[Any]) -
     """The first of them is dialled as it is."""
     door = Door(machine="m", port=1, host="w/0", credentials="/keys", via=BY_HOST)
     host = Host(name="h", address="tls://m:2", control=str(door))
-    assert _gateway(host) == "tls://m:2"
+    assert gateway(host) == "tls://m:2"
     assert forwarded == []
 
 
@@ -252,7 +253,7 @@ def test_the_engine_is_told_the_way(
     )
     monkeypatch.setitem(sys.modules, "milkweed.engine", cast("Any", fake))
     monkeypatch.setattr(milkweed, "engine", fake, raising=False)
-    monkeypatch.setattr(module, "route_to", lambda _machine: "10.9.9.9")
+    monkeypatch.setattr(reaching, "route_to", lambda _machine: "10.9.9.9")
     backend.hosts_found = [adopted(0, via), adopted(1, via)]
     cut = connection.open(None)
     assert [host.label for host in cut["w"]] == ["w/0", "w/1"]

@@ -126,8 +126,9 @@ def test_the_first_limit_counts() -> None:
 def test_until_when_the_hosts_before_may_be_used() -> None:
     """Until the last of their time limits; from now on they are not, where none runs."""
     rows = [running(60.0), running(600.0, component=1), running(9000.0, state="PENDING")]
-    assert last_end(rows) == pytest.approx(time.time() + 600.0, abs=60.0)
-    assert last_end([]) == pytest.approx(time.time(), abs=60.0)
+    rows.append(running(9000.0, generation=1))
+    assert last_end(rows, 0) == pytest.approx(time.time() + 600.0, abs=60.0)
+    assert last_end(rows, 2) == pytest.approx(time.time(), abs=60.0)
 
 
 # How it stands

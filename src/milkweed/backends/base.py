@@ -48,6 +48,8 @@ class Request:
     """In batch mode, the command line of the client to run inside the allocation."""
     state_path: str = ""
     """In batch mode, where the client finds the record of its own job."""
+    follows_until: float | None = None
+    """Of a follow-up: when the time of those that it follows is over, in seconds since the epoch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -57,6 +57,7 @@ def make_start(
         "python": spec.options.get("python_exe", DEFAULT_PYTHON),
         "addresses": {row.name: row.address or row.hostname or row.name for row in machines},
         "bells": _bells(machines),
+        "follows_until": request.follows_until,
         "batch": None,
         "with_client": bool(request.client_script),
     }

@@ -16,7 +16,7 @@ from typing import Any
 
 from ..backends.base import Admits, Adopts, Backend, Connects, Controls, Glances, Handle, Remembers
 from ..bell import bell, route_to
-from ..control import BY_HOST, Door, parse_door
+from ..control import Door, parse_door
 from ..errors import AllocationEndedError, DeadlineError, HostFailedError, UnreachableError
 from ..events import Events
 from ..hosts import Host, cut_hosts
@@ -28,6 +28,7 @@ from .attending import Attendance
 from .preparing import prepare_hosts
 from .presence import Presence
 from .progress import Progress
+from .reaching import gateway, listen_for, make_host
 from .terminal import Terminal
 from .watch import Watch, explain, glance
 
@@ -112,7 +113,7 @@ class Connection:
         folder, listen = self._credentials(hosts)
         shown = engine_environment(folder) if folder else {}
         self.meshes = engine.attach(
-            cut, client=self.client, credentials=shown, listen=listen, gateway=_gateway(hosts[0])
+            cut, client=self.client, credentials=shown, listen=listen, gateway=gateway(hosts[0])
         )
         engine.forgive_faults(self._watch.is_troubled)
         return self.meshes
@@ -128,7 +129,7 @@ class Connection:
 
             # Tried here: where orders are taken over TLS, that has been done by now.
             check_access(Credentials.of_folder(Path(folder)), hosts[0].address)
-        return folder, _listen_for(hosts[0])
+        return folder, listen_for(hosts[0])
 
     # Waiting
 
@@ -258,7 +259,7 @@ class Connection:
     def _hosts(self) -> list[Host]:
         """The hosts as their keepers described them."""
         found = {
-            label: _make_host(self._watch.seen[label], session.node, session.address)
+            label: make_host(self._watch.seen[label], session.node, session.address)
             for session in self._presence.sessions
             for label in session.labels
         }
@@ -333,33 +334,6 @@ class Connection:
         self._presence.close(LEAVE_TIMEOUT_S, back_s=back_s)
         if self._watch.terminal is not None:
             self._watch.terminal.close()
-
-
-def _make_host(seen: Mapping[str, Any], node: str, control: str) -> Host:
-    mesh, _, rank = seen["host"].rpartition("/")
-    name = node or seen["host"]
-    return Host(name=name, mesh=mesh, rank=int(rank), address=seen["address"], control=control)
-
-
-def _listen_for(host: Host) -> str:
-    """Where a host reaches this client: nowhere else than here, unless it is on another machine."""
-    scheme, _, rest = host.address.partition("://")
-    machine = rest.rpartition(":")[0].strip("[]")
-    return route_to(machine) if scheme.endswith("tcp") and not host.via else "localhost"
-
-
-def _gateway(host: Host) -> str:
-    """Through which host the others are reached, where a client cannot dial them; the engine does the rest."""
-    via = parse_door(host.control).via if host.control else host.via
-    if not via:
-        return ""
-    if via == BY_HOST:
-        return host.address
-    from ..kube.via import forward_via
-
-    base, _, port = host.address.rpartition(":")
-    scheme = base.partition("://")[0].rpartition("@")[2]
-    return f"{scheme}://localhost:{forward_via(via, int(port))}"
 
 
 def _check_deadline(now_s: float, deadline_s: float | None, progress: Progress, seen: str) -> None:

@@ -99,19 +99,13 @@ class SlurmBackend(Kept):
         return make_handle(request.apply_id, jobs=[job_id])
 
     def _submit(
-        self,
-        request: Request,
-        parts: Sequence[Part],
-        *,
-        generation: int,
-        first: int,
-        follows_until: float | None = None,
+        self, request: Request, parts: Sequence[Part], *, generation: int, first: int
     ) -> int:
         spec = request.spec
         folder = registry.folder_of(request.apply_id)
         logs = ensure_logs(spec, request.apply_id)
         rows = commands.load_nodes(10.0)
-        start = make_start(request, folder, logs, rows, follows_until)
+        start = make_start(request, folder, logs, rows)
         submission = Submission(
             apply_id=request.apply_id,
             name=spec.name,
@@ -195,13 +189,9 @@ class SlurmBackend(Kept):
         if not followers(rows, handle["generation"]):
             parts = load_parts(Path(handle["folder"]), handle["generation"])
             request = Request(spec=spec, apply_id=handle["apply_id"], keep=_is_kept(parts))
-            job_id = self._submit(
-                request,
-                make_parts(spec),
-                generation=handle["generation"] + 1,
-                first=0,
-                follows_until=last_end(rows_of(rows, handle["apply_id"], handle["generation"])),
-            )
+            request = replace(request, follows_until=last_end(rows, handle["generation"]))
+            generation = handle["generation"] + 1
+            job_id = self._submit(request, make_parts(spec), generation=generation, first=0)
             return {**handle, "jobs": sorted([*handle["jobs"], job_id])}
         return handle
 

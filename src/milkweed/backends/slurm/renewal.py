@@ -30,10 +30,12 @@ def time_left_s(row: JobRow) -> float | None:
     return 0.0 if row.end <= time.time() else None
 
 
-def last_end(rows: Sequence[JobRow]) -> float:
-    """When the last time limit of what runs is reached; now, where nothing runs any more."""
+def last_end(rows: Sequence[JobRow], generation: int) -> float:
+    """When the last time limit of what runs of a generation is reached; now, where nothing does."""
     running = [row for row in rows if row.liveness is Liveness.RUNNING]
-    return time.time() + max((time_left_s(row) or 0.0 for row in running), default=0.0)
+    marks = [(row, parse_mark(row.comment)) for row in running]
+    own = [row for row, mark in marks if mark and mark.generation == generation]
+    return time.time() + max((time_left_s(row) or 0.0 for row in own), default=0.0)
 
 
 def followers(rows: Sequence[JobRow], generation: int) -> list[JobRow]:

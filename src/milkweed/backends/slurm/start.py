@@ -19,15 +19,11 @@ from .shape import Part
 
 
 def make_start(
-    request: Request,
-    folder: Path,
-    logs: Path,
-    rows: Sequence[NodeRow],
-    follows_until: float | None = None,
+    request: Request, folder: Path, logs: Path, rows: Sequence[NodeRow]
 ) -> dict[str, Any]:
-    """What is the same for every part of an allocation; one that follows others knows how long those live."""
+    """What is the same for every part of an allocation."""
     common = parts.make_start(request, folder, logs, rows)
-    return {**common, "cluster": commands.cluster_name(), "follows_until": follows_until}
+    return {**common, "cluster": commands.cluster_name()}
 
 
 def save_part(
