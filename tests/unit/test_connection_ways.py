@@ -21,7 +21,7 @@ from milkweed.errors import (
 )
 from milkweed.events import Events
 from milkweed.hosts import Host
-from milkweed.job import connection as module
+from milkweed.job import reaching
 from milkweed.job.connection import START_TIMEOUT_S, Connection
 from milkweed.job.reaching import gateway, listen_for
 from milkweed.kube import via as kube_via
@@ -188,7 +188,7 @@ def test_where_hosts_reach_this_client(
     monkeypatch: pytest.MonkeyPatch, address: str, via: str, expected: str
 ) -> None:
     """At the address that leads to them; through a gateway they never dial back."""
-    monkeypatch.setattr(module, "route_to", lambda machine: f"to {machine}")
+    monkeypatch.setattr(reaching, "route_to", lambda machine: f"to {machine}")
     assert listen_for(Host(name="h", address=address, via=via)) == expected
 
 
@@ -253,7 +253,7 @@ def test_the_engine_is_told_the_way(
     )
     monkeypatch.setitem(sys.modules, "milkweed.engine", cast("Any", fake))
     monkeypatch.setattr(milkweed, "engine", fake, raising=False)
-    monkeypatch.setattr(module, "route_to", lambda _machine: "10.9.9.9")
+    monkeypatch.setattr(reaching, "route_to", lambda _machine: "10.9.9.9")
     backend.hosts_found = [adopted(0, via), adopted(1, via)]
     cut = connection.open(None)
     assert [host.label for host in cut["w"]] == ["w/0", "w/1"]
