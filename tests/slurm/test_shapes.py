@@ -62,6 +62,6 @@ def test_what_one_mesh_says_holds_for_no_other(home: Path, folder: Path, lab: La
         lab.run("scontrol", "show", "job", "-o", str(each.id)).stdout.splitlines()[0]
         for each in sorted(lab.jobs(), key=lambda each: -each.id)
     ]
-    assert [re.search(r"MinMemoryNode=(\S+)", text)[1] for text in asked] == ["300M", "0"]
+    assert [re.search(r"MinMemoryNode=(\S+)", text)[1] for text in asked] == ["0", "300M"]
     assert all("TimeLimit=UNLIMITED" in text for text in asked)
     job.kill()

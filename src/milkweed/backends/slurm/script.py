@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from .. import launch
 from ..launch import DEFAULT_PYTHON, EXIT_NOT_SHARED, LOADER, render_python
-from .shape import Part, Shape
+from .shape import Part, Shape, fill_memory
 from .text import JobRow, Mark, render_mark
 from .times import render_time_limit
 
@@ -85,6 +85,7 @@ class Submission:
 def render_arguments(submission: Submission) -> list[str]:
     """The arguments of sbatch; components are set apart by a colon."""
     arguments = ["sbatch", "--parsable"]
+    shapes = [part.shape for part in submission.parts]
     for number, part in enumerate(submission.parts):
         if number:
             arguments.append(":")
@@ -92,7 +93,7 @@ def render_arguments(submission: Submission) -> list[str]:
             f"--job-name={submission.name}",
             f"--comment={render_mark(submission.mark(number))}",
             f"--nodes={len(part.hosts)}",
-            *render_shape(part.shape),
+            *render_shape(replace(part.shape, memory_mb=fill_memory(part.shape, shapes))),
         ]
         if submission.survives:
             arguments.append("--no-kill")

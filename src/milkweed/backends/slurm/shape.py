@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,8 +13,8 @@ from ...option_tables import MESH_OPTIONS
 from ...options import check_options
 from ...spec import JobSpec, MeshSpec, suggest
 from ...units import parse_size
+from .carried import find_carried, find_unsaid
 from .check import Component
-from .order import find_carried, put_in_order
 from .times import parse_time_limit
 
 _MIB = 2**20
@@ -79,28 +79,39 @@ class Part:
 
 
 def make_parts(spec: JobSpec) -> list[Part]:
-    """Cut a job into components, in the order in which they are submitted: one when all hosts are alike."""
+    """Cut a job into components: one when all hosts are alike."""
     parts: dict[Shape, list[tuple[str, int]]] = {}
     for mesh in spec.meshes:
         shape = make_shape(spec, mesh)
         parts.setdefault(shape, []).extend((mesh.name, rank) for rank in range(mesh.hosts))
     made = [Part(shape=shape, hosts=tuple(hosts)) for shape, hosts in parts.items()]
-    ordered, clashes = put_in_order([(part, _carried(part.shape)) for part in made])
-    for part, other, option in clashes:
-        word = MANAGED.get(option, "") or option
+    if found := find_unsaid([_carried(part.shape, parts) for part in made]):
+        one, other, option = made[found[0]], made[found[1]], found[2]
+        word, lacking = MANAGED.get(option, "") or option, ", ".join(other.meshes)
         raise SpecError(
-            f"meshes.{', '.join(part.meshes)}: {word} is said, and not for {', '.join(other.meshes)}, "
-            "which says what this does not: in any order sbatch would carry one over to the other",
-            hint=f"say {word} for {', '.join(other.meshes)}, too",
+            f"meshes.{', '.join(one.meshes)}: {word} is said, and for {lacking} it is not: "
+            "sbatch would take it for all of them",
+            hint=f"say {word} for {lacking}, too",
         )
-    return ordered
+    return made
 
 
-def _carried(shape: Shape) -> set[str]:
-    """The options by which a component would change those after it that do not say them."""
-    said = {"--account": shape.account, "--qos": shape.qos, "--mem": shape.memory_mb}
+def _carried(shape: Shape, shapes: Iterable[Shape]) -> set[str]:
+    """The options by which a component would change those that do not say them."""
+    said = {"--account": shape.account, "--qos": shape.qos, "--mem": fill_memory(shape, shapes)}
     own = {option for option, value in said.items() if value is not None}
     return own | find_carried(shape.arguments)
+
+
+def fill_memory(shape: Shape, shapes: Iterable[Shape]) -> int | None:
+    """The memory to ask for: where another component says it, whole nodes have all of theirs, and say so."""
+    apart = any(word.startswith("--mem-") for word in shape.arguments)
+    others = any(each.memory_mb is not None for each in shapes)
+    return (
+        0
+        if shape.memory_mb is None and others and shape.exclusive and not apart
+        else shape.memory_mb
+    )
 
 
 def make_shape(spec: JobSpec, mesh: MeshSpec) -> Shape:

@@ -7,43 +7,60 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
+from milkweed.backends.slurm.carried import find_carried, find_unsaid
 from milkweed.backends.slurm.check import check_components, fill_in
-from milkweed.backends.slurm.order import find_carried, put_in_order
-from milkweed.backends.slurm.script import render_shape
+from milkweed.backends.slurm.script import Submission, render_arguments, render_shape
 from milkweed.backends.slurm.shape import make_components, make_parts
 from milkweed.errors import SpecError
 from milkweed.spec import JobSpec
-from unit.slurm_fake import node
+from unit.slurm_fake import APPLY_ID, node
 from unit.test_slurm_shape import GIB, mesh, refusal, shape_of, spec
 
 
 def own(**words: dict[str, Any]) -> JobSpec:
-    """A job of the meshes a, b and c, some of which say something of their own."""
-    return spec(mesh("a"), mesh("b"), mesh("c"), meshes=words)
+    """A job of the meshes a and b, some of which say something of their own."""
+    return spec(mesh("a"), mesh("b"), meshes=words)
 
 
-def order_of(declared: JobSpec) -> list[str]:
-    return [",".join(part.meshes) for part in make_parts(declared)]
+def memory_of(declared: JobSpec) -> list[list[str]]:
+    """The words about memory of each component."""
+    submission = Submission(
+        apply_id=APPLY_ID,
+        name="demo",
+        generation=0,
+        first=0,
+        parts=tuple(make_parts(declared)),
+        folder="/x",
+        logs="/x",
+    )
+    text = " ".join(render_arguments(submission))
+    return [[w for w in each.split() if w.startswith("--mem")] for each in text.split(" : ")]
 
 
 # Components
 
 
 @pytest.mark.parametrize(
-    "words",
+    ("words", "option"),
     [
-        {"mem": "1G"},
-        {"account": "lab"},
-        {"qos": "high"},
-        {"slurm_args": ["--exclude=n1"]},
-        {"slurm_args": ["-x", "n1"]},
-        {"slurm_args": ["--reservation", "mine"]},
-        {"slurm_args": ["--some-option-of-tomorrow=1"]},
+        ({"account": "lab"}, "account"),
+        ({"qos": "high"}, "qos"),
+        ({"slurm_args": ["--exclude=n1"]}, "--exclude"),
+        ({"slurm_args": ["-x", "n1"]}, "--exclude"),
+        ({"slurm_args": ["--reservation", "mine"]}, "--reservation"),
+        ({"slurm_args": ["--some-option-of-tomorrow=1"]}, "--some-option-of-tomorrow"),
     ],
 )
-def test_a_component_that_says_what_sbatch_carries_over_comes_last(words: dict[str, Any]) -> None:
-    """Else those after it, which say nothing of the kind, would have it too."""
-    assert order_of(own(a=words)) == ["b,c", "a"]
+def test_what_sbatch_takes_for_all_components_must_be_said_for_all(
+    words: dict[str, Any], option: str
+) -> None:
+    """Else those that say nothing of the kind would have it too; the error has the words that are missing."""
+    with pytest.raises(
+        SpecError, match=rf"meshes\.b: {option} is said, and for a it is not"
+    ) as caught:
+        make_parts(own(b=words))
+    assert caught.value.hint == f"say {option} for a, too"
+    assert len(make_parts(own(a={**words, "partition": "x"}, b=words))) == 2
 
 
 @pytest.mark.parametrize(
@@ -56,29 +73,27 @@ def test_a_component_that_says_what_sbatch_carries_over_comes_last(words: dict[s
         {"slurm_args": ["--gres=gpu:1", "-w", "n1"]},
     ],
 )
-def test_what_holds_for_one_component_changes_no_order(words: dict[str, Any]) -> None:
-    """They are submitted in the order in which they were declared."""
-    assert order_of(own(a=words)) == ["a", "b,c"]
+def test_what_holds_for_one_component_needs_no_word_of_others(words: dict[str, Any]) -> None:
+    """Each may say it by itself."""
+    assert len(make_parts(own(a=words))) == 2
 
 
-def test_memory_of_a_meshs_own_is_carried_over_as_well() -> None:
-    """However it was said."""
-    parts = make_parts(spec(mesh("a", memory_bytes=GIB), mesh("b")))
-    assert [part.meshes for part in parts] == [["b"], ["a"]]
+def test_whole_nodes_ask_for_all_their_memory_where_others_say_how_much() -> None:
+    """Without a word they would have as much as those; a job of which nobody says anything says nothing."""
+    assert memory_of(own(a={"mem": "1G"})) == [["--mem=1024M"], ["--mem=0M"]]
+    assert memory_of(own(b={"mem": "1G"})) == [["--mem=0M"], ["--mem=1024M"]]
+    assert memory_of(own(b={"partition": "x"})) == [[], []]
+    assert memory_of(spec(mesh("a", memory_bytes=GIB), mesh("b"))) == [
+        ["--mem=1024M"],
+        ["--mem=0M"],
+    ]
 
 
-def test_who_says_most_comes_last() -> None:
-    """Each says all that those before it say."""
-    words = {"a": {"mem": "1G", "qos": "high"}, "b": {"mem": "2G"}}
-    assert order_of(own(**words)) == ["c", "b", "a"]
-
-
-def test_what_no_order_keeps_apart_is_refused() -> None:
-    """Each says what the other does not; the error has the words that are missing."""
-    with pytest.raises(SpecError, match=r"meshes\.a: mem is said, and not for b") as caught:
-        make_parts(own(a={"mem": "1G"}, b={"qos": "high"}))
-    assert caught.value.hint == "say mem for b, too"
-    assert order_of(own(a={"mem": "1G"}, b={"qos": "high", "mem": "2G"})) == ["c", "a", "b"]
+@pytest.mark.parametrize("words", [{"exclusive": False}, {"slurm_args": ["--mem-per-cpu=100"]}])
+def test_a_share_of_a_node_must_say_its_memory(words: dict[str, Any]) -> None:
+    """What it has by default is not known here, and two ways to say it do not go together."""
+    with pytest.raises(SpecError, match="mem is said, and for b it is not"):
+        make_parts(own(a={"mem": "1G"}, b=words))
 
 
 def test_short_and_long_names_are_one_option() -> None:
@@ -88,13 +103,12 @@ def test_short_and_long_names_are_one_option() -> None:
 
 
 @given(st.lists(st.sets(st.sampled_from("xyz")), max_size=5))
-def test_an_order_is_found_where_there_is_one(said: list[set[str]]) -> None:
-    """None says what a later one does not say; else two are named of which each says more than the other."""
-    found, clashes = put_in_order(list(enumerate(said)))
-    for at, one in enumerate(found):
-        assert all(said[one] <= said[other] for other in found[at:])
-    assert sorted(found) == list(range(len(said))) or clashes
-    assert all(word in said[one] - said[other] for one, other, word in clashes)
+def test_one_that_says_what_another_does_not_is_found(said: list[set[str]]) -> None:
+    """None is named where all say the same, and whoever is named says it."""
+    found = find_unsaid(said)
+    assert (found is None) == (len(set(map(frozenset, said))) < 2)
+    if found:
+        assert found[2] in said[found[0]] - said[found[1]]
 
 
 # Words that were dropped, or meant something else
