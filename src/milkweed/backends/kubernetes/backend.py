@@ -40,6 +40,7 @@ from .finding import (
     make_handle,
     reach_api,
     read_meshes,
+    reroute,
 )
 from .making import Maker, load_place, save_place
 from .meeting import is_kept, is_met, note_met
@@ -63,6 +64,7 @@ class KubernetesBackend:
         queued=True, batch=True, resize=True, extends=True, shares_files=False
     )
     OPTIONS: ClassVar[Mapping[str, OptionField]] = KUBERNETES_OPTIONS
+    WAYS: ClassVar[Sequence[str]] = ("provision", "reach")
 
     def validate(self, spec: JobSpec) -> None:
         """Check names, settings, and that there is a cluster to ask; it is not asked."""
@@ -114,7 +116,11 @@ class KubernetesBackend:
         with contextlib.suppress(MilkweedError, OSError):
             note_met(self._api(handle), handle)
 
-    # Renewing
+    # Another way, and more time
+
+    def reroute(self, handle: Handle, spec: JobSpec) -> Handle:
+        """The handle with this client's own way to pods; who may ask nobody has one way only."""
+        return handle if is_blind(handle) else reroute(handle, spec)
 
     def renewal(self, handle: Handle, renew: str | None) -> Renewal:
         """Whether hosts are to be given more time; there is never another allocation."""

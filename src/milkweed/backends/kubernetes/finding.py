@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ...errors import DeadlineError, SpecError, UnreachableError
+from ...errors import BackendError, DeadlineError, SpecError, UnreachableError
 from ...kube.api import Api, ApiError
 from ...kube.resources import JOBS, MESHES, PODS, SECRETS, Resource
 from ...kube.via import api_of
@@ -181,6 +181,33 @@ def make_handle(
             for plan in plans
         },
     }
+
+
+def reroute(handle: Handle, spec: JobSpec) -> Handle:
+    """The handle of a job with the way to it that is declared now; one to somewhere else is refused."""
+    provision = provision_of(spec)
+    found = {**handle, "provision": provision, "reach": spec.client.get("reach", "auto")}
+    known = handle.get("provision")
+    if (provision or {}).get("url") == (known or {}).get("url"):
+        return found
+    api = choose_api(spec)
+    found |= {
+        "context": api.config.context,
+        "kubeconfig": _absolute(spec.options.get("kubeconfig")),
+        "cluster": identify(api),
+    }
+    if not list_objects(api, SECRETS, found):
+        # What nobody knows there may be well elsewhere, and must not be taken for gone.
+        raise BackendError(
+            "the way that is declared now does not lead to the job",
+            seen=f"it was asked for by {_describe_way(known)}, and {_describe_way(provision)} knows nothing of it",
+            hint="declare provision as it was then; or end the job first: job_load(path).kill()",
+        )
+    return found
+
+
+def _describe_way(provision: Mapping[str, Any] | None) -> str:
+    return f"the endpoint {provision['url']}" if provision else "the API server"
 
 
 def provision_of(spec: JobSpec) -> dict[str, Any] | None:
