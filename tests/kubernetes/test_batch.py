@@ -68,3 +68,33 @@ def test_what_a_client_in_a_pod_cannot_have(client: Client, lab: Lab, namespace:
     )
     assert "a client in the cluster does not have folders of this machine" in out
     assert lab.objects(namespace) == []
+
+
+PRINT = """
+    print("first", flush=True)
+    time.sleep(4)
+    for number in range(2000):
+        print(f"{number:06d} x")
+    print("last", flush=True)
+"""
+
+
+def test_what_a_client_prints_is_followed(
+    client: Client, lab: Lab, namespace: str, operating: Operating
+) -> None:
+    """Every line once, and the API server is not asked again and again."""
+    client.write(PRINT, "train.py")
+    code = APPLY.format(namespace=namespace, image=WORKER).replace(" one 'two three'", "")
+    out = client.run(
+        code
+        + """
+    from milkweed.kube.via import api_of
+    lines = [line.text for line in job.logs("client", follow=True)]
+    numbers = [line[:6] for line in lines if line.endswith("x")]
+    print(lines[0], lines[-1], numbers == sorted(set(numbers)), len(numbers))
+    print("requests", api_of(job._held.record.handle["context"], None).requests)
+    job.kill()
+"""
+    )
+    assert "first last True 2000" in out
+    assert int(out.partition("requests ")[2].split()[0]) < 40

@@ -29,7 +29,8 @@ from . import blind, cluster
 from .asked import AskedApi, endpoint_of
 from .batch import check_batch
 from .blind import is_blind
-from .clients import read_client, read_client_log
+from .client_log import ClientLog
+from .clients import read_client
 from .credentials import ensure_authority
 from .finding import (
     choose_api,
@@ -287,15 +288,18 @@ class KubernetesBackend:
         ours = host == CLIENT and handle["client"] and not is_blind(handle)
         doors = {CLIENT: CLIENT} if ours else self._log_doors(handle)
 
-        def alive() -> bool:
-            return self.glance(handle).liveness is not Liveness.ENDED
+        client = ClientLog(functools.partial(self._api, handle), handle, follow=follow)
 
-        with contextlib.closing(RemoteLog()) as remote:
+        def alive() -> bool:
+            ended = self.glance(handle).liveness is Liveness.ENDED
+            if ended:
+                client.note_end()
+            return not ended
+
+        with contextlib.closing(RemoteLog()) as remote, contextlib.closing(client):
 
             def read(path: str, offset: int) -> bytes:
-                if path == CLIENT:
-                    return read_client_log(self._api(handle), handle)[offset:]
-                return remote.read(path, offset)
+                return client.read() if path == CLIENT else remote.read(path, offset)
 
             yield from follow_hosts(doors, host, follow=follow, alive=alive, read=read)
 

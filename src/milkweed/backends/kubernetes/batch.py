@@ -25,6 +25,7 @@ from .start import FILE_MODE, JOB_LABEL, NAME_NOTE
 
 CLIENT_LABEL = "milkweed.dev/client"
 CLIENT_MOUNT = "/etc/milkweed-client"
+CONTAINER = "client"
 PATIENCE_S = 10 * 365 * 24 * 3600.0
 """How long a client without a time-out waits for hosts that nobody tells it about: as long as it takes."""
 MAX_SCRIPT_BYTES = 256 * 1024
@@ -164,7 +165,7 @@ def make_job(request: Request, plan: MeshPlan, command: list[str]) -> dict[str, 
     kept = ("image", "imagePullPolicy", "env", "envFrom", "securityContext", "workingDir")
     container = {
         **{key: first[key] for key in kept if key in first},
-        "name": "client",
+        "name": CONTAINER,
         "command": command,
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": [{"name": "client", "mountPath": CLIENT_MOUNT, "readOnly": True}],
@@ -196,6 +197,6 @@ def read_exit(pod: Mapping[str, Any]) -> int | None:
     """The exit code of a client that has ended; None for one that has not."""
     for container in part(pod, "status").get("containerStatuses") or ():
         ended = part(container, "state", "terminated")
-        if container.get("name") == "client" and ended:
+        if container.get("name") == CONTAINER and ended:
             return int(ended.get("exitCode", 1))
     return 1 if part(pod, "status").get("phase") == "Failed" else None
