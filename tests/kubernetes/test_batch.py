@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from kubernetes.lab import WORKER, Lab, wait
 from kubernetes.operators import Operating
 from programs import Client
@@ -23,9 +25,12 @@ APPLY = """
 
 
 def test_the_client_runs_in_the_cluster(
-    outside_client: Client, lab: Lab, namespace: str, operating: Operating
+    outside_client: Client, lab: Lab, namespace: str, operating: Operating, tmp_path: Path
 ) -> None:
-    """Its exit code is the job's, its output is in the logs, and the hosts end with it."""
+    """Its exit code is the job's, its output is in the logs, and the hosts end with it.
+
+    What it leaves is found and ended by who has no file of it.
+    """
     outside_client.write(TRAIN, "train.py")
     code = APPLY.format(namespace=namespace, image=WORKER)
     out = outside_client.run(
@@ -43,15 +48,14 @@ def test_the_client_runs_in_the_cluster(
         90,
         "hosts",
     )
-    outside_client.run("""
-        import glob
-        from milkweed import registry
+    left = """
         from milkweed.backends import load_backend
-        for entry in list(registry.load_entries()):
-            backend = load_backend("kubernetes")
-            backend.cancel(backend.find(entry.apply_id))
-            registry.remove_entry(entry.apply_id)
-    """)
+        backend = load_backend("kubernetes")
+        for apply_id, name in backend.allocations().items():
+            print("left", name, backend.poll(backend.find(apply_id)).exit_code)
+            backend.cancel(backend.find(apply_id))
+    """
+    assert "left kubernetes 7" in outside_client.run(left, MILKWEED_HOME=str(tmp_path / "other"))
     lab.wait_empty(namespace)
 
 

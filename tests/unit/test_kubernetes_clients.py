@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,13 @@ from milkweed.backends.kubernetes import blind, clients
 from milkweed.backends.kubernetes.backend import KubernetesBackend
 from milkweed.backends.kubernetes.batch import CLIENT_LABEL, client_name, make_job
 from milkweed.backends.kubernetes.settings import make_plans
-from milkweed.backends.kubernetes.start import JOB_LABEL
-from milkweed.kube.resources import EVENTS, JOBS
+from milkweed.backends.kubernetes.start import (
+    HANDLE_NOTE,
+    JOB_LABEL,
+    authority_name,
+    secret_name,
+)
+from milkweed.kube.resources import EVENTS, JOBS, MESHES, SECRETS
 from milkweed.status import Liveness
 from milkweed.testing import FakeClock
 from unit.kubernetes_jobs import APPLY_ID, Space, make_spec, mesh_name, submit
@@ -144,6 +150,67 @@ def test_other_sizes_do_not_make_a_client_forgotten(handle: dict[str, Any]) -> N
     assert KubernetesBackend().resize(handle, make_spec({"w": 2}))["client"] is True
 
 
+# What it leaves
+
+
+@pytest.fixture
+def over(space: Space, handle: dict[str, Any], home: Path) -> None:
+    """Its hosts have ended with it, their mesh is gone, and so is every file of this machine."""
+    space.delete(MESHES, "lab", mesh_name())
+    for secret in (secret_name(APPLY_ID), authority_name(APPLY_ID)):
+        space.remove(SECRETS.plural, "lab", secret)  # as the cluster does: the mesh owned them
+    shutil.rmtree(home)
+
+
+def test_what_a_client_leaves_is_found_and_ended(
+    space: Space, handle: dict[str, Any], over: None
+) -> None:
+    """It is listed with its name, and its Job says what the job was."""
+    backend = KubernetesBackend()
+    assert backend.allocations() == {APPLY_ID: "demo"}
+    found = backend.find(APPLY_ID)
+    assert found == handle
+    backend.cancel(found)
+    assert space.objects == {}
+    assert backend.find(APPLY_ID) is None
+    assert backend.allocations() == {}
+
+
+def test_a_client_whose_note_says_nothing_is_ended_too(space: Space, over: None) -> None:
+    """Its label is enough."""
+    space.patch(JOBS, "lab", NAME, {"metadata": {"annotations": {HANDLE_NOTE: "?"}}})
+    found = KubernetesBackend().find(APPLY_ID)
+    assert found is not None
+    assert (found["client"], found["meshes"], found["namespace"]) == (True, {}, "lab")
+    KubernetesBackend().cancel(found)
+    assert space.objects == {}
+
+
+def test_a_client_is_found_without_its_secret(space: Space, handle: dict[str, Any]) -> None:
+    """By who has the files of its job: the Job alone is enough."""
+    for resource in (MESHES, SECRETS):
+        for name in space.names(resource):
+            space.remove(resource.plural, "lab", name)
+    assert KubernetesBackend().find(APPLY_ID) == handle
+
+
+def test_who_may_not_look_for_clients_has_made_none(space: Space, over: None) -> None:
+    """Looking for jobs needs no right more; somebody who may look in one namespace looks there."""
+    space.forbidden.add(("list all", JOBS.plural))
+    assert KubernetesBackend().allocations() == {APPLY_ID: "demo"}
+    space.forbidden.add(("list", JOBS.plural))
+    assert KubernetesBackend().allocations() == {}
+    assert KubernetesBackend().find(APPLY_ID) is None
+
+
+def test_the_secret_of_a_client_goes_with_its_job(space: Space, handle: dict[str, Any]) -> None:
+    """Whoever deletes that."""
+    job = space.objects[JOBS.plural, "lab", NAME]
+    assert space.objects[SECRETS.plural, "lab", NAME]["metadata"]["ownerReferences"] == [
+        {"apiVersion": "batch/v1", "kind": "Job", "name": NAME, "uid": job["metadata"]["uid"]}
+    ]
+
+
 # Its pod
 
 
@@ -163,7 +230,7 @@ def test_a_client_runs_where_its_hosts_may_and_as_the_worker() -> None:
         meshes={"w": {"pod_template": {"spec": {"containers": containers, **placed}}}},
     )
     [plan] = make_plans(spec, "lab", APPLY_ID)
-    made = make_job(Request(spec=spec, apply_id=APPLY_ID), plan, ["sh"])
+    made = make_job(Request(spec=spec, apply_id=APPLY_ID), plan, ["sh"], HANDLE)
     pod = made["spec"]["template"]["spec"]
     assert pod["containers"][0]["image"] == "worker:1"
     assert {key: pod[key] for key in placed if key in pod} == {

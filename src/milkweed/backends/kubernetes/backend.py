@@ -14,7 +14,7 @@ from ...control import RemoteLog
 from ...errors import MilkweedError, UnreachableError
 from ...hosts import Host
 from ...kube.api import Api
-from ...kube.resources import MESHES, SECRETS
+from ...kube.resources import JOBS, MESHES, SECRETS
 from ...option_tables import KUBERNETES_OPTIONS
 from ...options import OptionField
 from ...plan import Renewal
@@ -36,7 +36,7 @@ from .finding import (
     choose_api,
     delete_objects,
     find_handle,
-    find_meshes,
+    find_marked,
     list_objects,
     make_handle,
     reach_api,
@@ -158,14 +158,16 @@ class KubernetesBackend:
         if not any(mesh["made"] for mesh in known["meshes"].values()):
             return known
         api = self._api(known)
-        for resource in (MESHES, SECRETS):
+        for resource in (MESHES, SECRETS, JOBS):
             if list_objects(api, resource, known):
                 return known
         return None
 
     def allocations(self) -> Mapping[str, str]:
         """Every job that carries our mark, as far as this user may look."""
-        found = find_meshes(reach_api())
+        api = reach_api()
+        # A batch client that is over stays, with its log, when its hosts are gone.
+        found = [*find_marked(api, MESHES), *find_marked(api, JOBS)]
         return {
             part(item, "metadata", "labels")[JOB_LABEL]: part(item, "metadata", "annotations").get(
                 NAME_NOTE, ""
@@ -319,7 +321,7 @@ class KubernetesBackend:
             blind.end(handle)
             return
         api = self._api(handle)
-        if any(mesh["made"] for mesh in handle["meshes"].values()):
+        if handle["client"] or any(mesh["made"] for mesh in handle["meshes"].values()):
             delete_objects(api, handle)
         self._unwatch(handle)
 

@@ -21,7 +21,7 @@ from .blind import CLIENT_FOLDER
 from .pod_parts import part
 from .pod_template import find_worker
 from .settings import MeshPlan
-from .start import FILE_MODE, JOB_LABEL, NAME_NOTE
+from .start import FILE_MODE, HANDLE_NOTE, JOB_LABEL, NAME_NOTE, render_note
 
 CLIENT_LABEL = "milkweed.dev/client"
 CLIENT_MOUNT = "/etc/milkweed-client"
@@ -156,8 +156,10 @@ def _patient(spec: JobSpec) -> JobSpec:
     return replace(spec, client={"start_timeout": PATIENCE_S, **spec.client})
 
 
-def make_job(request: Request, plan: MeshPlan, command: list[str]) -> dict[str, Any]:
-    """The Job that runs the client once, in the image of the first mesh."""
+def make_job(
+    request: Request, plan: MeshPlan, command: list[str], handle: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The Job that runs the client once, in the image of the first mesh; it tells of its job when that is over."""
     name = client_name(request.apply_id)
     labels = {JOB_LABEL: request.apply_id, CLIENT_LABEL: "true"}
     template = plan.template or {}
@@ -184,7 +186,7 @@ def make_job(request: Request, plan: MeshPlan, command: list[str]) -> dict[str, 
         "metadata": {
             "name": name,
             "labels": labels,
-            "annotations": {NAME_NOTE: request.spec.name},
+            "annotations": {NAME_NOTE: request.spec.name, HANDLE_NOTE: render_note(handle)},
         },
         "spec": {
             "backoffLimit": 0,

@@ -24,6 +24,7 @@ from .told import Told, is_leaving, read_told
 from .which import identify
 
 CANCEL_TIMEOUT_S = 120.0
+FORBIDDEN = 403
 _PAUSE_S = 0.5
 
 
@@ -43,15 +44,17 @@ def reach_api(context: str | None = None, kubeconfig: str | None = None) -> Api:
         raise UnreachableError(error.what, seen=error.seen, hint=error.hint) from error
 
 
-def find_meshes(api: Api, apply_id: str = "") -> list[Any]:
+def find_marked(api: Api, resource: Resource, apply_id: str = "") -> list[Any]:
     """The objects of one job or of all: in all namespaces, or in one's own for whom that is not allowed."""
     selector = f"{JOB_LABEL}={apply_id}" if apply_id else JOB_LABEL
     for namespace in ("", api.config.namespace):
         try:
-            return api.get(MESHES, namespace, labelSelector=selector)["items"]
+            return api.get(resource, namespace, labelSelector=selector)["items"]
         except ApiError as error:
             if error.missing:
                 return []  # the cluster does not know such objects
+            if namespace and resource is JOBS and error.status == FORBIDDEN:
+                return []  # who may not look for batch clients has made none
             if namespace:
                 raise
     return []
@@ -59,7 +62,8 @@ def find_meshes(api: Api, apply_id: str = "") -> list[Any]:
 
 def find_handle(api: Api, apply_id: str) -> dict[str, Any] | None:
     """What finds a job again for a client that has nothing of it; None when the cluster has no trace of it."""
-    found = read_handle(apply_id, find_meshes(api, apply_id), api.config.namespace)
+    meshes, jobs = (find_marked(api, each, apply_id) for each in (MESHES, JOBS))
+    found = read_handle(apply_id, meshes, api.config.namespace, jobs=jobs)
     if found is None:
         return None
     return {**found, "context": api.config.context, "kubeconfig": None, "cluster": identify(api)}
