@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from kubernetes.lab import WORKER, Lab, wait
@@ -72,6 +73,39 @@ def test_what_a_client_in_a_pod_cannot_have(client: Client, lab: Lab, namespace:
     )
     assert "a client in the cluster does not have folders of this machine" in out
     assert lab.objects(namespace) == []
+
+
+QUOTA = {
+    "apiVersion": "v1",
+    "kind": "ResourceQuota",
+    "metadata": {"name": "few"},
+    "spec": {
+        "hard": {
+            f"{kind}.{name}": most
+            for kind in ("requests", "limits")
+            for name, most in (("cpu", "4"), ("memory", "8Gi"))
+        }
+    },
+}
+
+
+def test_a_client_runs_where_a_quota_counts_resources(
+    client: Client, lab: Lab, namespace: str, operating: Operating
+) -> None:
+    """Such a namespace takes no pod that asks for nothing."""
+    lab.kubectl("-n", namespace, "apply", "-f", "-", text=json.dumps(QUOTA))
+    client.write("sys.exit(5)", "train.py")
+    image = f"""{WORKER!r}, resources={{"cpu": "100m", "memory": "1Gi"}}"""
+    out = client.run(f"""
+        from milkweed.job.kubernetes import KubernetesJob, ImageSpec
+        job = KubernetesJob({namespace!r}, client_resources={{"cpu": "200m"}})
+        job.add_mesh("w", 1, image_spec=ImageSpec({image}))
+        job.apply(client_script="train.py")
+        print("exit", job.wait(100).exit_code)
+        job.kill()
+    """)
+    assert "exit 5" in out
+    lab.wait_objects(namespace, ["resourcequota/few"])
 
 
 PRINT = """

@@ -11,7 +11,14 @@ import pytest
 from milkweed.backends.base import Request
 from milkweed.backends.kubernetes import blind, clients
 from milkweed.backends.kubernetes.backend import KubernetesBackend
-from milkweed.backends.kubernetes.batch import CLIENT_LABEL, client_name, make_job
+from milkweed.backends.kubernetes.batch import (
+    CLIENT_LABEL,
+    LIMITS,
+    REQUESTS,
+    client_name,
+    make_job,
+)
+from milkweed.backends.kubernetes.pod_template import QUEUE_LABEL
 from milkweed.backends.kubernetes.settings import make_plans
 from milkweed.backends.kubernetes.start import (
     HANDLE_NOTE,
@@ -19,6 +26,7 @@ from milkweed.backends.kubernetes.start import (
     authority_name,
     secret_name,
 )
+from milkweed.errors import SpecError
 from milkweed.kube.resources import EVENTS, JOBS, MESHES, SECRETS
 from milkweed.status import Liveness
 from milkweed.testing import FakeClock
@@ -236,6 +244,54 @@ def test_a_client_runs_where_its_hosts_may_and_as_the_worker() -> None:
     assert {key: pod[key] for key in placed if key in pod} == {
         key: value for key, value in placed.items() if key != "hostNetwork"
     }
+
+
+def job_of(**said: Any) -> dict[str, Any]:
+    """The Job of a client whose declaration says this."""
+    spec = make_spec({"w": 1}, **said)
+    [plan] = make_plans(spec, "lab", APPLY_ID)
+    return make_job(Request(spec=spec, apply_id=APPLY_ID), plan, ["sh"], HANDLE)
+
+
+def resources_of(job: dict[str, Any]) -> dict[str, Any]:
+    return job["spec"]["template"]["spec"]["containers"][0]["resources"]
+
+
+def test_a_client_asks_for_little_and_not_for_nothing() -> None:
+    """A quota refuses pods that ask for nothing. What is said is what it gets, and the rest stays."""
+    assert resources_of(job_of()) == {"requests": REQUESTS, "limits": LIMITS}
+    assert {"cpu", "memory"} == REQUESTS.keys() == LIMITS.keys()
+    own = resources_of(job_of(client={"client_resources": {"memory": "16Gi"}}))
+    assert own["requests"] == {"cpu": REQUESTS["cpu"], "memory": "16Gi"}
+    assert own["limits"] == {"cpu": LIMITS["cpu"], "memory": "16Gi"}
+
+
+@pytest.mark.parametrize("said", ["16Gi", {"ram": "1Gi"}, {"memory": "much"}, {"cpu": 0}])
+def test_resources_of_a_client_that_cannot_be(space: Space, said: Any) -> None:
+    """They are refused before anything is asked for, also where there is no client yet."""
+    with pytest.raises(SpecError, match="client_resources"):
+        KubernetesBackend().validate(make_spec(client={"client_resources": said}))
+
+
+@pytest.mark.parametrize("labels", [{QUEUE_LABEL: "team"}, {"a": "b"}])
+def test_a_client_waits_in_the_queue_of_its_hosts(labels: dict[str, str]) -> None:
+    """Kueue looks at Jobs, and at no other label of them."""
+    queue = {key: value for key, value in labels.items() if key == QUEUE_LABEL}
+    mesh = job_of(meshes={"w": {"labels": labels}})
+    assert mesh["metadata"]["labels"] == {**LABELS, **queue}
+    template = {
+        "metadata": {"labels": labels},
+        "spec": {"containers": [{"name": "worker", "image": "x"}]},
+    }
+    pods = job_of(image=None, meshes={"w": {"pod_template": template}})
+    assert pods["metadata"]["labels"] == {**LABELS, **queue}
+
+
+def test_a_client_that_is_not_admitted_says_so(space: Space, handle: dict[str, Any]) -> None:
+    """A queue holds its Job back."""
+    suspended = {"conditions": [{"type": "Suspended", "status": "True"}]}
+    space.patch(JOBS, "lab", NAME, {"status": suspended})
+    assert look(handle)[1] == "its client waits: its Job waits to be admitted"
 
 
 # Its end

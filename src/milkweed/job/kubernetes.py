@@ -16,6 +16,7 @@ from ..backends.kubernetes.names import (
 from ..backends.kubernetes.pod_template import (
     QUEUE_LABEL,
     ImageSpec,
+    check_resources,
     make_from_compute,
     make_from_image,
     make_from_pod_spec,
@@ -71,6 +72,7 @@ class KubernetesJob(JobTrait):
         kubeconfig: str | None = None,
         provision: str | Mapping[str, str] | None = None,
         reach: str = "auto",
+        client_resources: Mapping[str, str | int] | None = None,
         time_limit: str | float | None = None,
         renew: str | None = None,
         stream_logs: bool = True,
@@ -94,6 +96,7 @@ class KubernetesJob(JobTrait):
             provision: for a program in a pod without rights, the address of the operator's endpoint, or a
                 mapping with `url`, `ca` and `token_file`.
             reach: how pods are reached: direct, forward (through the API server), or auto.
+            client_resources: what a batch client gets where its own little is not enough: `{"memory": "16Gi"}`.
             time_limit: how long each host may live: seconds as a number, or `90m`, `12h`.
             renew: give hosts more time while a program is connected: `before time limit`, or `30m` before it.
             stream_logs: print what actors print.
@@ -114,6 +117,8 @@ class KubernetesJob(JobTrait):
             "kubeconfig": kubeconfig and _absolute(kubeconfig),
             "provision": provision,
             "reach": reach,
+            "client_resources": check_resources(client_resources or {}, field="client_resources")
+            or None,
             "renew": renew,
             "stream_logs": stream_logs,
             "on_interrupt": on_interrupt,

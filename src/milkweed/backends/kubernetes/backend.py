@@ -27,7 +27,7 @@ from ..keepers import Answer, ask_all, check_running, follow_hosts
 from ..packing import pack_worker
 from . import blind, cluster
 from .asked import AskedApi, endpoint_of
-from .batch import check_batch
+from .batch import check_batch, read_resources
 from .blind import is_blind
 from .client_log import ClientLog
 from .clients import read_client
@@ -71,6 +71,7 @@ class KubernetesBackend:
         """Check names, settings, and that there is a cluster to ask; it is not asked."""
         make_plans(spec, spec.options.get("namespace", DEFAULT_NAMESPACE))
         check_renewal(spec)
+        read_resources(spec)
         if STATE_ENV not in os.environ:  # a client inside needs no cluster but its own hosts
             choose_api(spec)
 

@@ -73,7 +73,9 @@ def _ask(api: Api, handle: Handle) -> Status | str:
     if condition(part(job, "status"), "Complete").get("status") == "True":
         reason = "its client ended with exit code 0, and its pod is gone"
         return Status(liveness=Liveness.ENDED, reason=reason, exit_code=0)
-    return _wait([_find_trouble(api, job) or "it has no pod yet"])
+    suspended = condition(part(job, "status"), "Suspended").get("status") == "True"
+    quiet = "its Job waits to be admitted" if suspended else "it has no pod yet"
+    return _wait([_find_trouble(api, job) or quiet])
 
 
 def _find_trouble(api: Api, job: Mapping[str, Any]) -> str:
