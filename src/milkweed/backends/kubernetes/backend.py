@@ -43,6 +43,7 @@ from .finding import (
     read_meshes,
     reroute,
 )
+from .last_words import add_last_words
 from .making import Maker, load_place, save_place
 from .meeting import is_kept, is_met, note_met
 from .places import AnyApi, Pod, ask_pod, make_door, make_host, pods_in, selectors_of
@@ -196,7 +197,7 @@ class KubernetesBackend:
             else keepers.make_status(answer)
             for pod, answer in asked
         }
-        hosts = tuple(lost[pod.label] for pod in pods)
+        hosts = self._add_last_words(handle, pods, [lost[pod.label] for pod in pods])
         times = describe_time([answer for _pod, answer in asked])
         return replace(status, hosts=hosts, reason=status.details.get(CLIENT, ""), details=times)
 
@@ -218,7 +219,13 @@ class KubernetesBackend:
         except UnreachableError as error:
             return Status(liveness=Liveness.UNKNOWN, reason=error.seen or error.what), []
         gone, pods = self._ask_operator(handle, pods)
-        return make_status(pods, gone, client), pods
+        status = make_status(pods, gone, client)
+        return replace(status, hosts=self._add_last_words(handle, pods, status.hosts)), pods
+
+    def _add_last_words(
+        self, handle: Handle, pods: Sequence[Pod], told: Sequence[HostStatus]
+    ) -> tuple[HostStatus, ...]:
+        return add_last_words(self._api(handle), pods, told) if told else ()
 
     def _ask_operator(self, handle: Handle, pods: list[Pod]) -> tuple[set[str], list[Pod]]:
         """Meshes without pods from whose objects none can come, and the pods with what is told of their meshes.
@@ -248,7 +255,8 @@ class KubernetesBackend:
             return blind.explain_silence(host)
         for pod in self._pods(handle):
             if pod.label == host:
-                return judge_pod(pod, "its keeper does not answer")
+                told = judge_pod(pod, "its keeper does not answer")
+                return self._add_last_words(handle, [pod], [told])[0]
         return HostStatus(host=host, state=HostState.UNKNOWN, reason="the job has no such host")
 
     def controls(self, handle: Handle) -> Sequence[str]:

@@ -161,6 +161,7 @@ def _check_containers(spec: Json, field: str) -> None:
     if not containers:
         raise SpecError(f"{field}.containers: a pod has at least one container")
     _check_list(spec, "volumes", field)
+    _check_list(spec, "initContainers", field)
     seen: set[str] = set()
     for at, container in enumerate(containers):
         where = f"{field}.containers[{at}]"
@@ -311,7 +312,7 @@ class Injected:
     container: str
     """The container that runs it."""
     own_worker: bool = False
-    """True when that container has a command of its own, and nothing was changed."""
+    """True when that container has a command of its own, which was kept."""
 
 
 def find_worker(template: Template) -> int:
@@ -342,6 +343,7 @@ def inject_worker(
     readiness probe stays.
     """
     made = copy.deepcopy(template)
+    _keep_last_words(made["spec"])
     container = made["spec"]["containers"][find_worker(made)]
     name = container["name"]
     if has_own_worker(made):
@@ -353,11 +355,15 @@ def inject_worker(
     _add(container, "volumeMounts", mounts, key="mountPath", where=name)
     _add(container, "ports", _new_ports(container, ports), key="name", where=name)
     _add(made["spec"], "volumes", volumes, key="name", where="the pod")
-    # The end of what it printed is then in its status, where everybody looks who asks why it ended.
-    container.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")
     if probe is not None:
         container.setdefault("readinessProbe", dict(probe))
     return Injected(template=made, container=name)
+
+
+def _keep_last_words(spec: Json) -> None:
+    """Have the end of what a container printed in its status, where everybody looks who asks why it ended."""
+    for container in (*spec["containers"], *spec.get("initContainers", ())):
+        container.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")
 
 
 def _new_ports(container: Json, ports: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
