@@ -40,7 +40,6 @@ def from_compute(namespace: str) -> JobSpec:
         disk_size="1Gi",
         gpus=1,
         gpu_type="A100",
-        gpu_memory="10Gi",
         replicas=2,
         image=Image(WORKER).pip_install(["numpy"]),
         env_vars={"A": "1"},

@@ -175,8 +175,9 @@ class KubernetesJob(JobTrait):
 
     def _choose_port(self, said: int | None = None) -> int:
         """The port of a mesh; a job that was loaded goes on with that of its meshes."""
-        meshes = self._spec.options.get("meshes", {}) if self._spec else {}
-        known = (mesh.get("port") for mesh in meshes.values())
+        options: Mapping[str, Any] = self._spec.options if self._spec else {}
+        meshes: Mapping[str, Mapping[str, Any]] = options.get("meshes", {})
+        known: list[int | None] = [mesh.get("port") for mesh in meshes.values()]
         ports = (said, self._port, *known, DEFAULT_PORT)
         return next(port for port in ports if port is not None)
 

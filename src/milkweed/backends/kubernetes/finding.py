@@ -191,8 +191,8 @@ def reroute(handle: Handle, spec: JobSpec) -> Handle:
     """The handle of a job with the way to it that is declared now; one to somewhere else is refused."""
     provision = provision_of(spec)
     found = {**handle, "provision": provision, "reach": spec.client.get("reach", "auto")}
-    known = handle.get("provision")
-    if (provision or {}).get("url") == (known or {}).get("url"):
+    known: dict[str, Any] | None = handle.get("provision")
+    if _url(provision) == _url(known):
         return found
     api = choose_api(spec)
     found |= {
@@ -210,8 +210,12 @@ def reroute(handle: Handle, spec: JobSpec) -> Handle:
     return found
 
 
+def _url(provision: Mapping[str, Any] | None) -> str:
+    return provision["url"] if provision else ""
+
+
 def _describe_way(provision: Mapping[str, Any] | None) -> str:
-    return f"the endpoint {provision['url']}" if provision else "the API server"
+    return f"the endpoint {_url(provision)}" if provision else "the API server"
 
 
 def provision_of(spec: JobSpec) -> dict[str, Any] | None:
