@@ -71,6 +71,33 @@ class Copy:
     contents: bool = False
 
 
+class _FromDockerfile:
+    """Reads the steps of a Dockerfile: for the class, or for an image without steps, which keeps what it has."""
+
+    def __init__(self, start: Image | None = None) -> None:
+        self._start = start
+
+    def __get__(self, image: Image | None, _owner: type[Image]) -> _FromDockerfile:
+        return _FromDockerfile(image)
+
+    def __call__(
+        self, path: str, name: str | None = None, *, read_text: Callable[[str], str] | None = None
+    ) -> Image:
+        """Read the steps of a Dockerfile; `read_text` reads a file, and is given for tests."""
+        from .dockerfile import parse_dockerfile
+
+        start = self._start or Image()
+        if start.lines:
+            raise SpecError(
+                "image.from_dockerfile: a Dockerfile comes first, and this image has steps already",
+                hint="write Image.from_dockerfile(path), and the other steps behind it",
+            )
+        made = parse_dockerfile((read_text or _read_text)(path), path=path)
+        begun = start.from_docker(made.image_id) if made.image_id else start
+        read = {"lines": made.lines, "entrypoint": made.entrypoint, "cmd": made.cmd}
+        return replace(begun, **read, name=name if name is not None else start.name)
+
+
 @dataclass(frozen=True, slots=True)
 class Image:
     """A container image and steps on top of it; every method returns a new value.
@@ -130,15 +157,7 @@ class Image:
             )
         return replace(self, image_id=image_id)
 
-    @classmethod
-    def from_dockerfile(
-        cls, path: str, name: str | None = None, *, read_text: Callable[[str], str] | None = None
-    ) -> Image:
-        """Read the steps of a Dockerfile; `read_text` reads a file, and is given for tests."""
-        from .dockerfile import parse_dockerfile
-
-        text = (read_text or _read_text)(path)
-        return replace(parse_dockerfile(text, path=path), name=name)
+    from_dockerfile = _FromDockerfile()
 
     def pip_install(self, reqs: str | Sequence[str], *, force: bool = False) -> Image:
         """Install packages; each may have options of pip before it: `--pre torch`."""

@@ -156,6 +156,9 @@ KUBERNETES_OPTIONS: OptionTable = MappingProxyType(
         "sync_dirs": OptionField(
             "texts", "Folders of this machine that hosts get, and import from.", client=True
         ),
+        "client_resources": OptionField(
+            "data", "What a batch client gets, by Kubernetes' names: cpu, memory.", client=True
+        ),
         "renew": OptionField(
             "text",
             "Give hosts more time before their time limit: `before time limit`, or how long before it.",

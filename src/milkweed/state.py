@@ -249,6 +249,17 @@ class StateFile:
             _tidy(path.parent)
 
 
+def save_copy(record: Record, file: StateFile) -> None:
+    """Save a record to another file, unless another allocation is recorded there and would be lost."""
+    other = file.load()
+    if other is not None and other.apply_id not in {None, record.apply_id}:
+        raise StateError(
+            f"{file.path} records the allocation {other.apply_id}, which would be lost",
+            hint="save to another file, or end that one: job_load(path).kill()",
+        )
+    file.save(record)
+
+
 def _tidy(folder: Path) -> None:
     """Remove milkweed's own folder when nothing is left in it; never anybody else's."""
     if folder.name == Path(DEFAULT_PATH).parent.name:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 from kubernetes.lab import WORKER, Lab, wait
 from kubernetes.operators import Operating
 from programs import Client
@@ -23,9 +26,12 @@ APPLY = """
 
 
 def test_the_client_runs_in_the_cluster(
-    outside_client: Client, lab: Lab, namespace: str, operating: Operating
+    outside_client: Client, lab: Lab, namespace: str, operating: Operating, tmp_path: Path
 ) -> None:
-    """Its exit code is the job's, its output is in the logs, and the hosts end with it."""
+    """Its exit code is the job's, its output is in the logs, and the hosts end with it.
+
+    What it leaves is found and ended by who has no file of it.
+    """
     outside_client.write(TRAIN, "train.py")
     code = APPLY.format(namespace=namespace, image=WORKER)
     out = outside_client.run(
@@ -43,15 +49,14 @@ def test_the_client_runs_in_the_cluster(
         90,
         "hosts",
     )
-    outside_client.run("""
-        import glob
-        from milkweed import registry
+    left = """
         from milkweed.backends import load_backend
-        for entry in list(registry.load_entries()):
-            backend = load_backend("kubernetes")
-            backend.cancel(backend.find(entry.apply_id))
-            registry.remove_entry(entry.apply_id)
-    """)
+        backend = load_backend("kubernetes")
+        for apply_id, name in backend.allocations().items():
+            print("left", name, backend.poll(backend.find(apply_id)).exit_code)
+            backend.cancel(backend.find(apply_id))
+    """
+    assert "left kubernetes 7" in outside_client.run(left, MILKWEED_HOME=str(tmp_path / "other"))
     lab.wait_empty(namespace)
 
 
@@ -68,3 +73,66 @@ def test_what_a_client_in_a_pod_cannot_have(client: Client, lab: Lab, namespace:
     )
     assert "a client in the cluster does not have folders of this machine" in out
     assert lab.objects(namespace) == []
+
+
+QUOTA = {
+    "apiVersion": "v1",
+    "kind": "ResourceQuota",
+    "metadata": {"name": "few"},
+    "spec": {
+        "hard": {
+            f"{kind}.{name}": most
+            for kind in ("requests", "limits")
+            for name, most in (("cpu", "4"), ("memory", "8Gi"))
+        }
+    },
+}
+
+
+def test_a_client_runs_where_a_quota_counts_resources(
+    client: Client, lab: Lab, namespace: str, operating: Operating
+) -> None:
+    """Such a namespace takes no pod that asks for nothing."""
+    lab.kubectl("-n", namespace, "apply", "-f", "-", text=json.dumps(QUOTA))
+    client.write("sys.exit(5)", "train.py")
+    image = f"""{WORKER!r}, resources={{"cpu": "100m", "memory": "1Gi"}}"""
+    out = client.run(f"""
+        from milkweed.job.kubernetes import KubernetesJob, ImageSpec
+        job = KubernetesJob({namespace!r}, client_resources={{"cpu": "200m"}})
+        job.add_mesh("w", 1, image_spec=ImageSpec({image}))
+        job.apply(client_script="train.py")
+        print("exit", job.wait(100).exit_code)
+        job.kill()
+    """)
+    assert "exit 5" in out
+    lab.wait_objects(namespace, ["resourcequota/few"])
+
+
+PRINT = """
+    print("first", flush=True)
+    time.sleep(4)
+    for number in range(2000):
+        print(f"{number:06d} x")
+    print("last", flush=True)
+"""
+
+
+def test_what_a_client_prints_is_followed(
+    client: Client, lab: Lab, namespace: str, operating: Operating
+) -> None:
+    """Every line once, and the API server is not asked again and again."""
+    client.write(PRINT, "train.py")
+    code = APPLY.format(namespace=namespace, image=WORKER).replace(" one 'two three'", "")
+    out = client.run(
+        code
+        + """
+    from milkweed.kube.via import api_of
+    lines = [line.text for line in job.logs("client", follow=True)]
+    numbers = [line[:6] for line in lines if line.endswith("x")]
+    print(lines[0], lines[-1], numbers == sorted(set(numbers)), len(numbers))
+    print("requests", api_of(job._held.record.handle["context"], None).requests)
+    job.kill()
+"""
+    )
+    assert "first last True 2000" in out
+    assert int(out.partition("requests ")[2].split()[0]) < 40

@@ -273,3 +273,21 @@ def test_ranks_of_a_torchrun_program(
     for rank, pod in enumerate(("w-0", "w-0", "w-1", "w-1")):
         assert f"rank {rank} of 4 on {pod}, master" in out
     lab.wait_empty(namespace)
+
+
+def test_the_next_program_has_a_way_of_its_own(
+    outside_client: Client, lab: Lab, namespace: str, operating: Operating
+) -> None:
+    """Where pods cannot be dialled, `reach="forward"` helps with the pods that are there."""
+
+    def declare(reach: str, timeout_s: int) -> str:
+        said = f"{namespace!r}, timeout={timeout_s}, reach={reach!r}"
+        mesh = f"job.add_mesh('w', 1, image_spec=ImageSpec({WORKER!r}))"
+        return "\n".join([IMPORTS, f"job = KubernetesJob({said})", mesh, "state = job.state()"])
+
+    outside_client.run(declare("direct", 4), code_expected=1)
+    [before] = lab.get("pods", "-n", namespace)["items"]
+    assert "pods ['w-0']" in outside_client.run(declare("forward", 60) + USE)
+    [after] = lab.get("pods", "-n", namespace)["items"]
+    assert after["metadata"]["uid"] == before["metadata"]["uid"]
+    outside_client.kill()

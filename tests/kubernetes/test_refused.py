@@ -125,3 +125,39 @@ def test_a_service_of_somebody_else_ends_the_wait(
     client.run("job_load().kill()")
     meshes = Meshes(lab, namespace)
     assert meshes.find("service", "w-svc")["spec"]["ports"][0]["port"] == 80
+
+
+END = ["sh", "-c", "echo starting; echo no such data; exit 3"]
+TELL = """
+job.apply()
+deadline = time.monotonic() + 60
+told = ""
+while "exit code 3" not in told and time.monotonic() < deadline:
+    time.sleep(0.2)
+    status = job.status()
+    told = "; ".join([status.reason, *(each.reason for each in status.hosts)])
+print(told)
+job.kill()
+"""
+
+
+@pytest.mark.parametrize("where", ["containers", "initContainers"])
+def test_what_a_container_of_ones_own_printed_last_is_told(
+    client: Client, lab: Lab, namespace: str, operating: Operating, where: str
+) -> None:
+    """With its exit code, as soon as it has ended once: a worker of somebody else, or an init container."""
+    own = {**CONTAINER, "name": "own", "command": END}
+    spec = {"containers": [{**CONTAINER, "command": ["sleep", "1000"]}], where: [own]}
+    mesh = f"job.add_mesh('w', 1, pod_spec={spec!r})"
+    out = client.run("\n".join((IMPORTS, f"job = KubernetesJob({namespace!r})", mesh, TELL)))
+    assert "exit code 3: starting no such data" in out
+
+
+def test_what_a_pod_of_others_printed_last_is_told(
+    client: Client, lab: Lab, namespace: str
+) -> None:
+    """Its log is read, for nothing of it is in its status."""
+    lab.start_pod(namespace, "a", *END, spec={"restartPolicy": "Always"})
+    mesh = 'job.add_mesh("w", 1, "app=a", "")'
+    out = client.run("\n".join((IMPORTS, f"job = KubernetesJob({namespace!r})", mesh, TELL)))
+    assert "exit code 3\nstarting\nno such data" in out

@@ -347,6 +347,25 @@ def test_a_dockerfile_is_read_by_whoever_can() -> None:
     assert texts(image) == [("run", "a")]
 
 
+def test_a_dockerfile_comes_before_other_steps() -> None:
+    """Behind them it would have to undo them, so it is refused; what an image has otherwise stays."""
+    text = "FROM busybox\nRUN a\n"
+
+    def read(image: Any, *name: str) -> Image:
+        return image.from_dockerfile("Dockerfile", *name, read_text=lambda _path: text)
+
+    with pytest.raises(SpecError, match="this image has steps already"):
+        read(Image("x").pip_install(["numpy"]))
+    made = read(Image("mine", python_path="/opt/python"))
+    assert (made.name, made.image, made.python_path) == ("mine", "busybox", "/opt/python")
+    assert texts(made) == [("run", "a")]
+    assert read(Image("mine"), "yours").name == "yours"
+    assert read(Image).name is None
+    assert read(Image).pip_install("b").lines[1].kind == "pip"
+    with pytest.raises(SpecError, match="cannot be 'busybox', too"):
+        read(Image().from_docker("alpine"))
+
+
 @given(
     st.lists(
         st.text(min_size=1, max_size=12).filter(lambda text: text.strip() and "\0" not in text)

@@ -2,74 +2,29 @@
 
 from __future__ import annotations
 
-import contextlib
-import threading
-from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from milkweed.errors import UnreachableError
-from milkweed.jobspec.transformers.kubernetes_logs import Follower, Lines, write_output
+from milkweed.jobspec.transformers import kubernetes_logs
+from milkweed.jobspec.transformers.kubernetes_logs import follow_into, write_output
 from milkweed.kube.api import ApiError
+from milkweed.kube.pod_logs import Lines
 from unit.kube_fake import FakeApi, Handler, Reply
+from unit.node_logs import POD, Node, at
 from unit.operator_cluster import refuse
-
-POD = "/api/v1/namespaces/lab/pods/p/log"
-
-
-def at(second: int, text: str) -> bytes:
-    """A line as a node gives it."""
-    return f"2026-01-02T03:04:{second:02d}.000000000Z {text}\n".encode()
-
-
-class Node:
-    """A node whose log grows, and whose connections break as a test says."""
-
-    def __init__(self, *visits: list[bytes | Exception]) -> None:
-        self.visits = list(visits)
-        self.asked: list[dict[str, str]] = []
-        self.drained = threading.Event()
-
-    @contextlib.contextmanager
-    def follow(self, path: str, **query: str) -> Generator[Any]:
-        """One connection."""
-        assert path == POD
-        self.asked.append(query)
-        if not self.visits:
-            self.drained.set()
-        visit = self.visits.pop(0) if self.visits else []
-        if visit and isinstance(visit[0], ApiError):
-            raise visit[0]
-        yield Visit(visit)
-
-
-class Visit:
-    """What one connection tells."""
-
-    def __init__(self, said: list[bytes | Exception]) -> None:
-        self._said = said
-
-    def lines(self) -> Iterator[bytes]:
-        """Lines, until it breaks."""
-        for each in self._said:
-            if isinstance(each, Exception):
-                raise each
-            yield each
-
-    def end(self) -> None:
-        """Nobody waits here."""
 
 
 def lines_of(node: Any) -> Lines:
     """The lines of its pod."""
-    return Lines(node, "lab", "p")
+    return kubernetes_logs.lines_of(node, "lab", "p")
 
 
 def copy(node: Node, files: dict[str, str], *, labelled: bool = False) -> None:
     """Follow to the end."""
-    follower = Follower(lines_of(node), files, labelled=labelled, pause=lambda _seconds: None)
+    follower = follow_into(lines_of(node), files, labelled=labelled, pause=lambda _seconds: None)
     assert node.drained.wait(10)
     follower.finish()
 
@@ -123,7 +78,7 @@ def test_a_container_that_has_not_begun_is_asked_again(tmp_path: Path) -> None:
 def test_stopping_does_not_wait(tmp_path: Path) -> None:
     """Whatever the node does."""
     node = Node()
-    follower = Follower(lines_of(node), {"x": str(tmp_path / "log")}, labelled=False)
+    follower = follow_into(lines_of(node), {"x": str(tmp_path / "log")}, labelled=False)
     follower.stop()
     follower.finish(0.0)
     assert not (tmp_path / "log").exists()

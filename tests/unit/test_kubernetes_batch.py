@@ -122,7 +122,7 @@ def test_the_job_that_runs_it() -> None:
     """Once, without a token of the cluster, with the mark of its job, in the image of the first mesh."""
     request = make_request("true")
     [plan] = make_plans(request.spec, "lab", APPLY_ID)
-    made = make_job(request, plan, ["sh"])
+    made = make_job(request, plan, ["sh"], HANDLE)
     assert made["metadata"]["name"] == client_name(APPLY_ID)
     assert made["metadata"]["labels"]["milkweed.dev/job"] == APPLY_ID
     assert made["spec"]["backoffLimit"] == 0

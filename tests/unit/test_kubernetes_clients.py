@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,23 @@ import pytest
 from milkweed.backends.base import Request
 from milkweed.backends.kubernetes import blind, clients
 from milkweed.backends.kubernetes.backend import KubernetesBackend
-from milkweed.backends.kubernetes.batch import CLIENT_LABEL, client_name, make_job
+from milkweed.backends.kubernetes.batch import (
+    CLIENT_LABEL,
+    LIMITS,
+    REQUESTS,
+    client_name,
+    make_job,
+)
+from milkweed.backends.kubernetes.pod_template import QUEUE_LABEL
 from milkweed.backends.kubernetes.settings import make_plans
-from milkweed.backends.kubernetes.start import JOB_LABEL
-from milkweed.kube.resources import EVENTS, JOBS
+from milkweed.backends.kubernetes.start import (
+    HANDLE_NOTE,
+    JOB_LABEL,
+    authority_name,
+    secret_name,
+)
+from milkweed.errors import SpecError
+from milkweed.kube.resources import EVENTS, JOBS, MESHES, SECRETS
 from milkweed.status import Liveness
 from milkweed.testing import FakeClock
 from unit.kubernetes_jobs import APPLY_ID, Space, make_spec, mesh_name, submit
@@ -144,6 +158,67 @@ def test_other_sizes_do_not_make_a_client_forgotten(handle: dict[str, Any]) -> N
     assert KubernetesBackend().resize(handle, make_spec({"w": 2}))["client"] is True
 
 
+# What it leaves
+
+
+@pytest.fixture
+def over(space: Space, handle: dict[str, Any], home: Path) -> None:
+    """Its hosts have ended with it, their mesh is gone, and so is every file of this machine."""
+    space.delete(MESHES, "lab", mesh_name())
+    for secret in (secret_name(APPLY_ID), authority_name(APPLY_ID)):
+        space.remove(SECRETS.plural, "lab", secret)  # as the cluster does: the mesh owned them
+    shutil.rmtree(home)
+
+
+def test_what_a_client_leaves_is_found_and_ended(
+    space: Space, handle: dict[str, Any], over: None
+) -> None:
+    """It is listed with its name, and its Job says what the job was."""
+    backend = KubernetesBackend()
+    assert backend.allocations() == {APPLY_ID: "demo"}
+    found = backend.find(APPLY_ID)
+    assert found == handle
+    backend.cancel(found)
+    assert space.objects == {}
+    assert backend.find(APPLY_ID) is None
+    assert backend.allocations() == {}
+
+
+def test_a_client_whose_note_says_nothing_is_ended_too(space: Space, over: None) -> None:
+    """Its label is enough."""
+    space.patch(JOBS, "lab", NAME, {"metadata": {"annotations": {HANDLE_NOTE: "?"}}})
+    found = KubernetesBackend().find(APPLY_ID)
+    assert found is not None
+    assert (found["client"], found["meshes"], found["namespace"]) == (True, {}, "lab")
+    KubernetesBackend().cancel(found)
+    assert space.objects == {}
+
+
+def test_a_client_is_found_without_its_secret(space: Space, handle: dict[str, Any]) -> None:
+    """By who has the files of its job: the Job alone is enough."""
+    for resource in (MESHES, SECRETS):
+        for name in space.names(resource):
+            space.remove(resource.plural, "lab", name)
+    assert KubernetesBackend().find(APPLY_ID) == handle
+
+
+def test_who_may_not_look_for_clients_has_made_none(space: Space, over: None) -> None:
+    """Looking for jobs needs no right more; somebody who may look in one namespace looks there."""
+    space.forbidden.add(("list all", JOBS.plural))
+    assert KubernetesBackend().allocations() == {APPLY_ID: "demo"}
+    space.forbidden.add(("list", JOBS.plural))
+    assert KubernetesBackend().allocations() == {}
+    assert KubernetesBackend().find(APPLY_ID) is None
+
+
+def test_the_secret_of_a_client_goes_with_its_job(space: Space, handle: dict[str, Any]) -> None:
+    """Whoever deletes that."""
+    job = space.objects[JOBS.plural, "lab", NAME]
+    assert space.objects[SECRETS.plural, "lab", NAME]["metadata"]["ownerReferences"] == [
+        {"apiVersion": "batch/v1", "kind": "Job", "name": NAME, "uid": job["metadata"]["uid"]}
+    ]
+
+
 # Its pod
 
 
@@ -163,12 +238,60 @@ def test_a_client_runs_where_its_hosts_may_and_as_the_worker() -> None:
         meshes={"w": {"pod_template": {"spec": {"containers": containers, **placed}}}},
     )
     [plan] = make_plans(spec, "lab", APPLY_ID)
-    made = make_job(Request(spec=spec, apply_id=APPLY_ID), plan, ["sh"])
+    made = make_job(Request(spec=spec, apply_id=APPLY_ID), plan, ["sh"], HANDLE)
     pod = made["spec"]["template"]["spec"]
     assert pod["containers"][0]["image"] == "worker:1"
     assert {key: pod[key] for key in placed if key in pod} == {
         key: value for key, value in placed.items() if key != "hostNetwork"
     }
+
+
+def job_of(**said: Any) -> dict[str, Any]:
+    """The Job of a client whose declaration says this."""
+    spec = make_spec({"w": 1}, **said)
+    [plan] = make_plans(spec, "lab", APPLY_ID)
+    return make_job(Request(spec=spec, apply_id=APPLY_ID), plan, ["sh"], HANDLE)
+
+
+def resources_of(job: dict[str, Any]) -> dict[str, Any]:
+    return job["spec"]["template"]["spec"]["containers"][0]["resources"]
+
+
+def test_a_client_asks_for_little_and_not_for_nothing() -> None:
+    """A quota refuses pods that ask for nothing. What is said is what it gets, and the rest stays."""
+    assert resources_of(job_of()) == {"requests": REQUESTS, "limits": LIMITS}
+    assert {"cpu", "memory"} == REQUESTS.keys() == LIMITS.keys()
+    own = resources_of(job_of(client={"client_resources": {"memory": "16Gi"}}))
+    assert own["requests"] == {"cpu": REQUESTS["cpu"], "memory": "16Gi"}
+    assert own["limits"] == {"cpu": LIMITS["cpu"], "memory": "16Gi"}
+
+
+@pytest.mark.parametrize("said", ["16Gi", {"ram": "1Gi"}, {"memory": "much"}, {"cpu": 0}])
+def test_resources_of_a_client_that_cannot_be(space: Space, said: Any) -> None:
+    """They are refused before anything is asked for, also where there is no client yet."""
+    with pytest.raises(SpecError, match="client_resources"):
+        KubernetesBackend().validate(make_spec(client={"client_resources": said}))
+
+
+@pytest.mark.parametrize("labels", [{QUEUE_LABEL: "team"}, {"a": "b"}])
+def test_a_client_waits_in_the_queue_of_its_hosts(labels: dict[str, str]) -> None:
+    """Kueue looks at Jobs, and at no other label of them."""
+    queue = {key: value for key, value in labels.items() if key == QUEUE_LABEL}
+    mesh = job_of(meshes={"w": {"labels": labels}})
+    assert mesh["metadata"]["labels"] == {**LABELS, **queue}
+    template = {
+        "metadata": {"labels": labels},
+        "spec": {"containers": [{"name": "worker", "image": "x"}]},
+    }
+    pods = job_of(image=None, meshes={"w": {"pod_template": template}})
+    assert pods["metadata"]["labels"] == {**LABELS, **queue}
+
+
+def test_a_client_that_is_not_admitted_says_so(space: Space, handle: dict[str, Any]) -> None:
+    """A queue holds its Job back."""
+    suspended = {"conditions": [{"type": "Suspended", "status": "True"}]}
+    space.patch(JOBS, "lab", NAME, {"status": suspended})
+    assert look(handle)[1] == "its client waits: its Job waits to be admitted"
 
 
 # Its end

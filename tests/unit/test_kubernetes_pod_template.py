@@ -342,11 +342,12 @@ def test_the_worker_has_the_container_of_its_name_or_the_first(
 
 @pytest.mark.parametrize("own", [{"command": ["sleep", "1"]}, {"args": ["serve"]}])
 def test_a_command_of_ones_own_is_kept(own: dict[str, Any]) -> None:
-    """Then nothing is changed, and the caller is told; arguments alone are one, too."""
-    template = spec_of(container(**own))
-    injected = inject_worker(template, **WORKER)
+    """Nothing is put into it, and the caller is told; arguments alone are one, too."""
+    injected = inject_worker(spec_of(container(**own)), **WORKER)
     assert injected.own_worker
-    assert injected.template == template
+    assert injected.template == spec_of(
+        container(**own, terminationMessagePolicy="FallbackToLogsOnError")
+    )
 
 
 def test_variables_of_the_worker_win() -> None:

@@ -64,7 +64,7 @@ def plan_now(spec: Any, record: Any) -> Plan:
     """What would be done now."""
     backend = KubernetesBackend()
     wish = lifecycle.Wish(spec=spec, backend=backend, apply_id=record.apply_id)
-    _record, seen = lifecycle.observe(backend, record, None, renew=wish.renew)
+    _record, seen = lifecycle.observe(backend, record, None, wish)
     return lifecycle.plan_for(wish, seen)
 
 

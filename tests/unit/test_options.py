@@ -299,7 +299,8 @@ def test_builtin_tables() -> None:
             *("start_timeout", "stream_logs", "survive_node_failure", "time_limit", "uri"),
         ],
         "kubernetes": [
-            *("context", "image", "images", "kubeconfig", "meshes", "namespace", "on_interrupt"),
+            *("client_resources", "context", "image", "images", "kubeconfig", "meshes"),
+            *("namespace", "on_interrupt"),
             *("port", "provision", "reach", "renew", "start_timeout", "stream_logs", "sync_dirs"),
         ],
         "local": ["stream_logs"],

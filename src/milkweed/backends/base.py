@@ -139,6 +139,18 @@ class Renews(Protocol):
 
 
 @runtime_checkable
+class Reroutes(Protocol):
+    """A backend whose handles have a client's own way to what is there; the next client may have another."""
+
+    WAYS: ClassVar[Sequence[str]]
+    """The client's settings that say it."""
+
+    def reroute(self, handle: Handle, spec: JobSpec) -> Handle:
+        """The same allocation's handle with the way that is declared now; BackendError if it leads elsewhere."""
+        ...
+
+
+@runtime_checkable
 class Forgets(Protocol):
     """A backend that may have something on this machine of an allocation that never came to be."""
 

@@ -24,7 +24,7 @@ from ..events import Event
 from ..plan import ON_CHANGE, Action, Plan
 from ..registry import own_state_path
 from ..spec import JobSpec, suggest
-from ..state import DEFAULT_PATH, Record, StateFile
+from ..state import DEFAULT_PATH, Record, StateFile, save_copy
 from ..status import Liveness, Status
 from ..worker.wire import STATE_ENV
 from . import hooks, lifecycle
@@ -135,7 +135,7 @@ class JobTrait(ServiceMethods):
             checkpoint("lock")
             known = (file.load() if file else None) or (held.record if held else None)
             old = wish.backend_of(known)
-            record, observed = lifecycle.observe(old, known, file, renew=wish.renew)
+            record, observed = lifecycle.observe(old, known, file, wish)
             seen = hooks.compare(self, observed, record)
             plan = lifecycle.plan_for(wish, seen, held=held is not None)
             lifecycle.check_shown(shown, plan)
@@ -310,7 +310,7 @@ class JobTrait(ServiceMethods):
         held = self._held
         file = held.file if held else self._state_file(cached_path)
         known = (file.load() if file else None) or (held.record if held else None)
-        record, observed = lifecycle.observe(wish.backend_of(known), known, None, renew=wish.renew)
+        record, observed = lifecycle.observe(wish.backend_of(known), known, None, wish)
         seen = hooks.compare(self, observed, record)
         return lifecycle.plan_for(wish, seen, held=held is not None)
 
@@ -372,7 +372,7 @@ class JobTrait(ServiceMethods):
 
     def dump(self, filename: str | os.PathLike[str]) -> None:
         """Save the job to a file; a link stays a link, and another allocation's record stays too."""
-        lifecycle.save_copy(self._record(), StateFile(filename))
+        save_copy(self._record(), StateFile(filename))
 
     def dumps(self) -> bytes:
         """The job as bytes that `job_loads` reads: JSON."""

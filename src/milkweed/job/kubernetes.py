@@ -17,6 +17,7 @@ from ..backends.kubernetes.names import (
 from ..backends.kubernetes.pod_template import (
     QUEUE_LABEL,
     ImageSpec,
+    check_resources,
     make_from_compute,
     make_from_image,
     make_from_pod_spec,
@@ -56,6 +57,7 @@ class KubernetesJob(JobTrait):
 
     _settings: dict[str, Any]
     _selector: str | None = None
+    _port: int | None = None
 
     def __init__(
         self,
@@ -72,6 +74,7 @@ class KubernetesJob(JobTrait):
         kubeconfig: str | None = None,
         provision: str | Mapping[str, str] | None = None,
         reach: str = "auto",
+        client_resources: Mapping[str, str | int] | None = None,
         time_limit: str | float | None = None,
         renew: str | None = None,
         stream_logs: bool = True,
@@ -86,7 +89,7 @@ class KubernetesJob(JobTrait):
             compute: what each host of the mesh `workers` is; `add_mesh` is for more, or other names.
             selector: labels of pods that exist already, all of which are the mesh `workers`.
             name: the job's name in `milkweed ls`.
-            monarch_port: the first of the ports that the hosts of `workers` listen on.
+            monarch_port: the first of the ports that hosts listen on, where `add_mesh` names none.
             use_websocket: as Kubetorch has it; from outside the cluster nothing but WebSockets is used.
             sync_dirs: folders of this machine that hosts get, and import from; with a compute, and none
                 named, it is the Git repository that the program is started in.
@@ -95,6 +98,7 @@ class KubernetesJob(JobTrait):
             provision: for a program in a pod without rights, the address of the operator's endpoint, or a
                 mapping with `url`, `ca` and `token_file`.
             reach: how pods are reached: direct, forward (through the API server), or auto.
+            client_resources: what a batch client gets where its own little is not enough: `{"memory": "16Gi"}`.
             time_limit: how long each host may live: seconds as a number, or `90m`, `12h`.
             renew: give hosts more time while a program is connected: `before time limit`, or `30m` before it.
             stream_logs: print what actors print.
@@ -120,6 +124,8 @@ class KubernetesJob(JobTrait):
             "kubeconfig": kubeconfig and _absolute(kubeconfig),
             "provision": provision,
             "reach": reach,
+            "client_resources": check_resources(client_resources or {}, field="client_resources")
+            or None,
             "renew": renew,
             "stream_logs": stream_logs,
             "on_interrupt": on_interrupt,
@@ -131,18 +137,18 @@ class KubernetesJob(JobTrait):
         self._settings = {"name": name or "kubernetes", "options": options, "client": client}
         self._settings |= {"lifetime": lifetime} if lifetime != Lifetime() else {}
         self.on_change = on_change
+        self._port = monarch_port
         if compute is not None:
             self._add_compute(compute, monarch_port)
         self._selector = None if selector is None else read_selector(selector)
-        self._port = monarch_port
+        self._check(self._spec)
 
     def can_run(self, spec: JobTrait) -> bool:
         """Whether this job is what another one declares, and all of its pods are there and ready."""
-        if self._held is None or self.spec.fingerprint() != spec.spec.fingerprint():
-            return False
         try:
-            return self.status().ready
-        except MilkweedError:
+            same = self._held is not None and self.spec.fingerprint() == spec.spec.fingerprint()
+            return same and self.status().ready
+        except MilkweedError:  # how many pods another one has may be for the cluster to say
             return False
 
     def _add_compute(self, compute: Compute, port: int) -> None:
@@ -171,7 +177,15 @@ class KubernetesJob(JobTrait):
         self._add(MeshSpec(name=WORKERS, hosts=count), self._found(selector))
 
     def _found(self, selector: str) -> dict[str, Any]:
-        return {"label_selector": selector, "pod_rank_label": "", "port": self._port}
+        return {"label_selector": selector, "pod_rank_label": "", "port": self._choose_port()}
+
+    def _choose_port(self, said: int | None = None) -> int:
+        """The port of a mesh; a job that was loaded goes on with that of its meshes."""
+        options: Mapping[str, Any] = self._spec.options if self._spec else {}
+        meshes: Mapping[str, Mapping[str, Any]] = options.get("meshes", {})
+        known: list[int | None] = [mesh.get("port") for mesh in meshes.values()]
+        ports = (said, self._port, *known, DEFAULT_PORT)
+        return next(port for port in ports if port is not None)
 
     def add_mesh(  # noqa: PLR0917  people who know monarch.job give these by position
         self,
@@ -180,7 +194,7 @@ class KubernetesJob(JobTrait):
         label_selector: str | None = None,
         pod_rank_label: str = RANK_LABEL,
         image_spec: ImageSpec | None = None,
-        port: int = DEFAULT_PORT,
+        port: int | None = None,
         pod_spec: Any = None,
         labels: Mapping[str, str] | None = None,
         *,
@@ -197,7 +211,7 @@ class KubernetesJob(JobTrait):
         said = {
             "label_selector": label_selector,
             "pod_rank_label": pod_rank_label,
-            "port": port,
+            "port": self._choose_port(port),
             "labels": dict(labels) if labels else None,
             "annotations": dict(annotations) if annotations else None,
             "pod_template": _make_template(image_spec, pod_spec, pod_template),
@@ -210,21 +224,28 @@ class KubernetesJob(JobTrait):
     def _add(self, mesh: MeshSpec, said: Mapping[str, Any]) -> None:
         """Declare one more mesh, after a look at what is wrong with it."""
         made = self._make_spec(self._spec, mesh, said)
-        whole = made
-        if self._selector is not None and WORKERS not in made.sizes:
-            # How many they are is asked later; whether they go with the others is known now.
-            some = MeshSpec(name=WORKERS, hosts=1)
-            whole = self._make_spec(made, some, self._found(self._selector))
-        make_plans(whole, made.options.get("namespace", DEFAULT_NAMESPACE))
+        self._check(made)
         self._spec = made
 
+    def _check(self, made: JobSpec | None) -> None:
+        """Refuse what is wrong with all that is declared so far."""
+        if self._selector is not None and WORKERS not in (made.sizes if made else {}):
+            # How many they are is asked later; whether they go with the others is known now.
+            some = MeshSpec(name=WORKERS, hosts=1)
+            made = self._make_spec(made, some, self._found(self._selector))
+        if made is not None:
+            make_plans(made, made.options.get("namespace", DEFAULT_NAMESPACE))
+
     def _make_spec(self, old: JobSpec | None, mesh: MeshSpec, said: Mapping[str, Any]) -> JobSpec:
+        """A declaration with one mesh more; one that was loaded has all else from its record."""
         options: dict[str, Any] = dict(old.options if old else self._settings["options"])
         options["meshes"] = {**options.get("meshes", {}), mesh.name: dict(said)}
+        if old is not None:
+            return replace(old, meshes=(*old.meshes, mesh), options=options)
         return JobSpec(
             name=self._settings["name"],
             backend="kubernetes",
-            meshes=(*(old.meshes if old else ()), mesh),
+            meshes=(mesh,),
             options=options,
             client=self._settings["client"],
             lifetime=self._settings.get("lifetime", Lifetime()),

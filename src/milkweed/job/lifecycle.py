@@ -29,6 +29,7 @@ from ..plan import Action, Observed, Plan, Renewal, make_plan
 from ..spec import JobSpec
 from ..state import Record, StateFile, check_machine
 from ..status import Liveness, Status
+from .ways import note_way, reroute
 
 _ASKS = frozenset({Action.CREATE, Action.REPLACE, Action.RESIZE})
 _CHANGED_HINT = (
@@ -67,15 +68,11 @@ class Wish:
 
 
 def observe(
-    backend: Backend,
-    record: Record | None,
-    file: StateFile | None,
-    *,
-    renew: str | None = None,
+    backend: Backend, record: Record | None, file: StateFile | None, wish: Wish | None = None
 ) -> tuple[Record | None, Observed]:
     """Look at the recorded allocation; an intent without an answer is completed if the scheduler has it.
 
-    `renew` is when the client wants a follow-up: some time before the time limit, or never.
+    It is looked at in the way that the client declares now, whatever was recorded.
     """
     if record is None or record.apply_id is None:
         return None, Observed()
@@ -90,7 +87,9 @@ def observe(
             record = record.submitted(handle)
             if file is not None:
                 file.save(record)
+        record = reroute(backend, record, wish.spec) if wish else record
         status = backend.poll(record.handle or {})
+        renew = wish.renew if wish else None
         seen = replace(seen, renewal=_observe_renewal(backend, record, status, renew))
     except UnreachableError as error:
         status = Status(liveness=Liveness.UNKNOWN, reason=error.seen or error.what)
@@ -158,7 +157,7 @@ def execute(
         )
     if plan.action in {Action.REUSE, Action.NOTHING}:
         _retire_again(wish.backend_of(record), record)
-        return _reuse(record, file)
+        return note_way(*_reuse(record, file))
     if plan.action is Action.RESIZE:
         return _resize(plan, wish, record, file)
     if plan.action in {Action.RENEW, Action.MOVE}:
@@ -387,14 +386,3 @@ def require_handle(backend: Backend, record: Record) -> Handle:
     if known is None or known.handle is None:
         raise NotAppliedError("this job has no allocation that could have logs")
     return known.handle
-
-
-def save_copy(record: Record, file: StateFile) -> None:
-    """Save a record to another file, unless another allocation is recorded there and would be lost."""
-    other = file.load()
-    if other is not None and other.apply_id not in {None, record.apply_id}:
-        raise StateError(
-            f"{file.path} records the allocation {other.apply_id}, which would be lost",
-            hint="save to another file, or end that one: job_load(path).kill()",
-        )
-    file.save(record)

@@ -14,7 +14,7 @@ from ...control import RemoteLog
 from ...errors import MilkweedError, UnreachableError
 from ...hosts import Host
 from ...kube.api import Api
-from ...kube.resources import MESHES, SECRETS
+from ...kube.resources import JOBS, MESHES, SECRETS
 from ...option_tables import KUBERNETES_OPTIONS
 from ...options import OptionField
 from ...plan import Renewal
@@ -27,20 +27,23 @@ from ..keepers import Answer, ask_all, check_running, follow_hosts
 from ..packing import pack_worker
 from . import blind, cluster
 from .asked import AskedApi, endpoint_of
-from .batch import check_batch
+from .batch import check_batch, read_resources
 from .blind import is_blind
-from .clients import read_client, read_client_log
+from .client_log import ClientLog
+from .clients import read_client
 from .credentials import ensure_authority
 from .finding import (
     choose_api,
     delete_objects,
     find_handle,
-    find_meshes,
+    find_marked,
     list_objects,
     make_handle,
     reach_api,
     read_meshes,
+    reroute,
 )
+from .last_words import add_last_words
 from .making import Maker, check_templates, load_place, save_place
 from .meeting import is_kept, is_met, note_met
 from .places import AnyApi, Pod, ask_pod, make_door, make_host, pods_in, selectors_of
@@ -63,12 +66,14 @@ class KubernetesBackend:
         queued=True, batch=True, resize=True, extends=True, shares_files=False
     )
     OPTIONS: ClassVar[Mapping[str, OptionField]] = KUBERNETES_OPTIONS
+    WAYS: ClassVar[Sequence[str]] = ("provision", "reach")
 
     def validate(self, spec: JobSpec) -> None:
         """Check names, settings, and that there is a cluster to ask; it is not asked."""
         plans = make_plans(spec, spec.options.get("namespace", DEFAULT_NAMESPACE))
         check_templates(spec, plans)
         check_renewal(spec)
+        read_resources(spec)
         if STATE_ENV not in os.environ:  # a client inside needs no cluster but its own hosts
             choose_api(spec)
 
@@ -115,7 +120,11 @@ class KubernetesBackend:
         with contextlib.suppress(MilkweedError, OSError):
             note_met(self._api(handle), handle)
 
-    # Renewing
+    # Another way, and more time
+
+    def reroute(self, handle: Handle, spec: JobSpec) -> Handle:
+        """The handle with this client's own way to pods; who may ask nobody has one way only."""
+        return handle if is_blind(handle) else reroute(handle, spec)
 
     def renewal(self, handle: Handle, renew: str | None) -> Renewal:
         """Whether hosts are to be given more time; there is never another allocation."""
@@ -153,14 +162,16 @@ class KubernetesBackend:
         if not any(mesh["made"] for mesh in known["meshes"].values()):
             return known
         api = self._api(known)
-        for resource in (MESHES, SECRETS):
+        for resource in (MESHES, SECRETS, JOBS):
             if list_objects(api, resource, known):
                 return known
         return None
 
     def allocations(self) -> Mapping[str, str]:
         """Every job that carries our mark, as far as this user may look."""
-        found = find_meshes(reach_api())
+        api = reach_api()
+        # A batch client that is over stays, with its log, when its hosts are gone.
+        found = [*find_marked(api, MESHES), *find_marked(api, JOBS)]
         return {
             part(item, "metadata", "labels")[JOB_LABEL]: part(item, "metadata", "annotations").get(
                 NAME_NOTE, ""
@@ -188,7 +199,7 @@ class KubernetesBackend:
             else keepers.make_status(answer)
             for pod, answer in asked
         }
-        hosts = tuple(lost[pod.label] for pod in pods)
+        hosts = self._add_last_words(handle, pods, [lost[pod.label] for pod in pods])
         times = describe_time([answer for _pod, answer in asked])
         return replace(status, hosts=hosts, reason=status.details.get(CLIENT, ""), details=times)
 
@@ -210,7 +221,13 @@ class KubernetesBackend:
         except UnreachableError as error:
             return Status(liveness=Liveness.UNKNOWN, reason=error.seen or error.what), []
         gone, pods = self._ask_operator(handle, pods)
-        return make_status(pods, gone, client), pods
+        status = make_status(pods, gone, client)
+        return replace(status, hosts=self._add_last_words(handle, pods, status.hosts)), pods
+
+    def _add_last_words(
+        self, handle: Handle, pods: Sequence[Pod], told: Sequence[HostStatus]
+    ) -> tuple[HostStatus, ...]:
+        return add_last_words(self._api(handle), pods, told) if told else ()
 
     def _ask_operator(self, handle: Handle, pods: list[Pod]) -> tuple[set[str], list[Pod]]:
         """Meshes without pods from whose objects none can come, and the pods with what is told of their meshes.
@@ -240,7 +257,8 @@ class KubernetesBackend:
             return blind.explain_silence(host)
         for pod in self._pods(handle):
             if pod.label == host:
-                return judge_pod(pod, "its keeper does not answer")
+                told = judge_pod(pod, "its keeper does not answer")
+                return self._add_last_words(handle, [pod], [told])[0]
         return HostStatus(host=host, state=HostState.UNKNOWN, reason="the job has no such host")
 
     def controls(self, handle: Handle) -> Sequence[str]:
@@ -283,15 +301,18 @@ class KubernetesBackend:
         ours = host == CLIENT and handle["client"] and not is_blind(handle)
         doors = {CLIENT: CLIENT} if ours else self._log_doors(handle)
 
-        def alive() -> bool:
-            return self.glance(handle).liveness is not Liveness.ENDED
+        client = ClientLog(functools.partial(self._api, handle), handle, follow=follow)
 
-        with contextlib.closing(RemoteLog()) as remote:
+        def alive() -> bool:
+            ended = self.glance(handle).liveness is Liveness.ENDED
+            if ended:
+                client.note_end()
+            return not ended
+
+        with contextlib.closing(RemoteLog()) as remote, contextlib.closing(client):
 
             def read(path: str, offset: int) -> bytes:
-                if path == CLIENT:
-                    return read_client_log(self._api(handle), handle)[offset:]
-                return remote.read(path, offset)
+                return client.read() if path == CLIENT else remote.read(path, offset)
 
             yield from follow_hosts(doors, host, follow=follow, alive=alive, read=read)
 
@@ -311,7 +332,7 @@ class KubernetesBackend:
             blind.end(handle)
             return
         api = self._api(handle)
-        if any(mesh["made"] for mesh in handle["meshes"].values()):
+        if handle["client"] or any(mesh["made"] for mesh in handle["meshes"].values()):
             delete_objects(api, handle)
         self._unwatch(handle)
 

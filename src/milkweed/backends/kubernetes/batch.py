@@ -8,7 +8,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from ...errors import SpecError
 from ...pki import Authority
@@ -19,12 +19,13 @@ from ...worker.wire import STATE_ENV
 from ..base import Request
 from .blind import CLIENT_FOLDER
 from .pod_parts import part
-from .pod_template import find_worker
+from .pod_template import QUEUE_LABEL, check_resources, find_worker
 from .settings import MeshPlan
-from .start import FILE_MODE, JOB_LABEL, NAME_NOTE
+from .start import FILE_MODE, HANDLE_NOTE, JOB_LABEL, NAME_NOTE, render_note
 
 CLIENT_LABEL = "milkweed.dev/client"
 CLIENT_MOUNT = "/etc/milkweed-client"
+CONTAINER = "client"
 PATIENCE_S = 10 * 365 * 24 * 3600.0
 """How long a client without a time-out waits for hosts that nobody tells it about: as long as it takes."""
 MAX_SCRIPT_BYTES = 256 * 1024
@@ -33,6 +34,10 @@ POD_KEYS = (
     *("securityContext", "runtimeClassName", "schedulerName"),
 )
 """What the pod of a client has of a host's: where it may run, and as whom."""
+REQUESTS: Mapping[str, str] = {"cpu": "100m", "memory": "512Mi"}
+"""What a client asks for: so little that there is room beside its hosts, and not nothing, which quotas refuse."""
+LIMITS: Mapping[str, str] = {"cpu": "2", "memory": "4Gi"}
+"""What it may use."""
 PYTHON = "@python"
 """Stands in a command for the Python of the image."""
 
@@ -100,6 +105,16 @@ def check_batch(request: Request, plans: list[MeshPlan]) -> None:
             )
 
 
+def read_resources(spec: JobSpec) -> dict[str, str]:
+    """What was said of a client's resources, checked."""
+    said: object = spec.client.get("client_resources") or {}
+    if not isinstance(said, Mapping):
+        raise SpecError(
+            f"client_resources: {said!r} is not a mapping", hint='write {"memory": "16Gi"}'
+        )
+    return check_resources(cast("Mapping[str, Any]", said), field="client_resources")
+
+
 def make_command(command: tuple[str, ...] | list[str]) -> tuple[list[str], dict[str, bytes]]:
     """The command as the pod runs it, and the files that go with it: a script of this machine."""
     words, files = list(command), dict[str, bytes]()
@@ -156,17 +171,21 @@ def _patient(spec: JobSpec) -> JobSpec:
     return replace(spec, client={"start_timeout": PATIENCE_S, **spec.client})
 
 
-def make_job(request: Request, plan: MeshPlan, command: list[str]) -> dict[str, Any]:
-    """The Job that runs the client once, in the image of the first mesh."""
+def make_job(
+    request: Request, plan: MeshPlan, command: list[str], handle: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The Job that runs the client once, in the image of the first mesh; it tells of its job when that is over."""
     name = client_name(request.apply_id)
     labels = {JOB_LABEL: request.apply_id, CLIENT_LABEL: "true"}
     template = plan.template or {}
+    said = read_resources(request.spec)
     first = template["spec"]["containers"][find_worker(template)]
     kept = ("image", "imagePullPolicy", "env", "envFrom", "securityContext", "workingDir")
     container = {
         **{key: first[key] for key in kept if key in first},
-        "name": "client",
+        "name": CONTAINER,
         "command": command,
+        "resources": {"requests": {**REQUESTS, **said}, "limits": {**LIMITS, **said}},
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": [{"name": "client", "mountPath": CLIENT_MOUNT, "readOnly": True}],
     }
@@ -183,8 +202,8 @@ def make_job(request: Request, plan: MeshPlan, command: list[str]) -> dict[str, 
         "kind": "Job",
         "metadata": {
             "name": name,
-            "labels": labels,
-            "annotations": {NAME_NOTE: request.spec.name},
+            "labels": {**_find_queue(plan), **labels},
+            "annotations": {NAME_NOTE: request.spec.name, HANDLE_NOTE: render_note(handle)},
         },
         "spec": {
             "backoffLimit": 0,
@@ -193,10 +212,16 @@ def make_job(request: Request, plan: MeshPlan, command: list[str]) -> dict[str, 
     }
 
 
+def _find_queue(plan: MeshPlan) -> dict[str, str]:
+    """The queue of Kueue that a mesh waits in, if there is one: its client waits there, too."""
+    found = {**part(plan.template or {}, "metadata", "labels"), **plan.labels}
+    return {QUEUE_LABEL: found[QUEUE_LABEL]} if QUEUE_LABEL in found else {}
+
+
 def read_exit(pod: Mapping[str, Any]) -> int | None:
     """The exit code of a client that has ended; None for one that has not."""
     for container in part(pod, "status").get("containerStatuses") or ():
         ended = part(container, "state", "terminated")
-        if container.get("name") == "client" and ended:
+        if container.get("name") == CONTAINER and ended:
             return int(ended.get("exitCode", 1))
     return 1 if part(pod, "status").get("phase") == "Failed" else None

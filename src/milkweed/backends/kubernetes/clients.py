@@ -1,4 +1,4 @@
-"""A batch client in the cluster: whether it runs, how it ended, and what it printed."""
+"""A batch client in the cluster: whether it runs, and how it ended."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from ...errors import AccessError, MilkweedError
 from ...kube.api import Api, ApiError
-from ...kube.resources import EVENTS, JOBS, PODS
+from ...kube.resources import EVENTS, JOBS
 from ...status import Liveness, Status
 from ..base import Handle
 from .batch import client_name, read_exit
@@ -73,7 +73,9 @@ def _ask(api: Api, handle: Handle) -> Status | str:
     if condition(part(job, "status"), "Complete").get("status") == "True":
         reason = "its client ended with exit code 0, and its pod is gone"
         return Status(liveness=Liveness.ENDED, reason=reason, exit_code=0)
-    return _wait([_find_trouble(api, job) or "it has no pod yet"])
+    suspended = condition(part(job, "status"), "Suspended").get("status") == "True"
+    quiet = "its Job waits to be admitted" if suspended else "it has no pod yet"
+    return _wait([_find_trouble(api, job) or quiet])
 
 
 def _find_trouble(api: Api, job: Mapping[str, Any]) -> str:
@@ -90,13 +92,3 @@ def _find_trouble(api: Api, job: Mapping[str, Any]) -> str:
         if ours:
             return f"{text(ours[-1], 'reason')}: {' '.join(text(ours[-1], 'message').split())}"
     return ""
-
-
-def read_client_log(api: AnyApi, handle: Handle) -> bytes:
-    """All that a client has printed so far; the cluster has it."""
-    for pod in client_pods(api, handle):
-        if isinstance(api, Api):
-            with contextlib.suppress(ApiError):  # it has not begun yet
-                path = PODS.path(handle["namespace"], pod["metadata"]["name"], "log")
-                return api.read(path)
-    return b""

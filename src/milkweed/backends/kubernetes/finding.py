@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ...errors import DeadlineError, SpecError, UnreachableError
+from ...errors import BackendError, DeadlineError, SpecError, UnreachableError
 from ...kube.api import Api, ApiError
 from ...kube.resources import JOBS, MESHES, PODS, SECRETS, Resource
 from ...kube.via import api_of
@@ -24,6 +24,7 @@ from .told import Told, is_leaving, read_told
 from .which import identify
 
 CANCEL_TIMEOUT_S = 120.0
+FORBIDDEN = 403
 _PAUSE_S = 0.5
 
 
@@ -43,15 +44,17 @@ def reach_api(context: str | None = None, kubeconfig: str | None = None) -> Api:
         raise UnreachableError(error.what, seen=error.seen, hint=error.hint) from error
 
 
-def find_meshes(api: Api, apply_id: str = "") -> list[Any]:
+def find_marked(api: Api, resource: Resource, apply_id: str = "") -> list[Any]:
     """The objects of one job or of all: in all namespaces, or in one's own for whom that is not allowed."""
     selector = f"{JOB_LABEL}={apply_id}" if apply_id else JOB_LABEL
     for namespace in ("", api.config.namespace):
         try:
-            return api.get(MESHES, namespace, labelSelector=selector)["items"]
+            return api.get(resource, namespace, labelSelector=selector)["items"]
         except ApiError as error:
             if error.missing:
                 return []  # the cluster does not know such objects
+            if namespace and resource is JOBS and error.status == FORBIDDEN:
+                return []  # who may not look for batch clients has made none
             if namespace:
                 raise
     return []
@@ -59,7 +62,8 @@ def find_meshes(api: Api, apply_id: str = "") -> list[Any]:
 
 def find_handle(api: Api, apply_id: str) -> dict[str, Any] | None:
     """What finds a job again for a client that has nothing of it; None when the cluster has no trace of it."""
-    found = read_handle(apply_id, find_meshes(api, apply_id), api.config.namespace)
+    meshes, jobs = (find_marked(api, each, apply_id) for each in (MESHES, JOBS))
+    found = read_handle(apply_id, meshes, api.config.namespace, jobs=jobs)
     if found is None:
         return None
     return {**found, "context": api.config.context, "kubeconfig": None, "cluster": identify(api)}
@@ -181,6 +185,37 @@ def make_handle(
             for plan in plans
         },
     }
+
+
+def reroute(handle: Handle, spec: JobSpec) -> Handle:
+    """The handle of a job with the way to it that is declared now; one to somewhere else is refused."""
+    provision = provision_of(spec)
+    found = {**handle, "provision": provision, "reach": spec.client.get("reach", "auto")}
+    known: dict[str, Any] | None = handle.get("provision")
+    if _url(provision) == _url(known):
+        return found
+    api = choose_api(spec)
+    found |= {
+        "context": api.config.context,
+        "kubeconfig": _absolute(spec.options.get("kubeconfig")),
+        "cluster": identify(api),
+    }
+    if not list_objects(api, SECRETS, found):
+        # What nobody knows there may be well elsewhere, and must not be taken for gone.
+        raise BackendError(
+            "the way that is declared now does not lead to the job",
+            seen=f"it was asked for by {_describe_way(known)}, and {_describe_way(provision)} knows nothing of it",
+            hint="declare provision as it was then; or end the job first: job_load(path).kill()",
+        )
+    return found
+
+
+def _url(provision: Mapping[str, Any] | None) -> str:
+    return provision["url"] if provision else ""
+
+
+def _describe_way(provision: Mapping[str, Any] | None) -> str:
+    return f"the endpoint {_url(provision)}" if provision else "the API server"
 
 
 def provision_of(spec: JobSpec) -> dict[str, Any] | None:

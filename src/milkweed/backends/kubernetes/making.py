@@ -165,16 +165,18 @@ class Maker:
             self._check_free(plan)
         self._save_secrets(secrets)
         owners = [self._save_mesh(number) for number in range(len(self._plans))]
-        self._give_away(owners)
+        apply_id = self._request.apply_id
+        self._give_away(owners, secret_name(apply_id), authority_name(apply_id))
 
     def make_client(self) -> None:
         """The batch client, as a Job; its hosts need not be there yet."""
         self._apply(self._client)
-        job = make_job(self._request, self._plans[0], run_python(RUN))
+        job = make_job(self._request, self._plans[0], run_python(RUN), self._handle)
         try:
-            self._api.apply(JOBS, self._namespace, job)
+            made = self._api.apply(JOBS, self._namespace, job)
         except ApiError as error:
             raise self._explain(error, "make Jobs") from error
+        self._give_away([_owner(job, made)], client_name(self._request.apply_id))
 
     def resize(self, authority: Authority, *, worker: bytes) -> None:
         """Have certificates for hosts to come, then tell the operator the new sizes."""
@@ -214,10 +216,10 @@ class Maker:
         except ApiError as error:
             raise self._explain(error, "make Secrets") from error
 
-    def _give_away(self, owners: Sequence[Mapping[str, Any]]) -> None:
-        """Let the Secrets go with the meshes they are for, whoever deletes those."""
+    def _give_away(self, owners: Sequence[Mapping[str, Any]], *secrets: str) -> None:
+        """Let Secrets go with the meshes or the client they are for, whoever deletes those."""
         body = {"metadata": {"ownerReferences": list(owners)}}
-        for name in (secret_name(self._request.apply_id), authority_name(self._request.apply_id)):
+        for name in secrets:
             with contextlib.suppress(ApiError):  # then kill() deletes them by their mark
                 self._api.patch(SECRETS, self._namespace, name, body)
 
@@ -260,12 +262,7 @@ class Maker:
                 f"the MonarchMesh {plan.place.name!r} is changed by others all the time",
                 hint="try again: what there is of the job is found; or kill it, and name the mesh otherwise",
             )
-        return {
-            "apiVersion": made["apiVersion"],
-            "kind": made["kind"],
-            "name": plan.place.name,
-            "uid": saved["metadata"]["uid"],
-        }
+        return _owner(made, saved)
 
     def _create_mesh(self, made: Mapping[str, Any]) -> Any:
         """The new object; nothing when there is one of that name."""
@@ -343,3 +340,9 @@ def _put_into(found: Mapping[str, Any], made: Mapping[str, Any]) -> dict[str, An
     }
     metadata = {**found["metadata"], **notes}
     return {**found, "metadata": metadata, "spec": {**part(found, "spec"), **made["spec"]}}
+
+
+def _owner(made: Mapping[str, Any], saved: Mapping[str, Any]) -> dict[str, Any]:
+    """How others name an object that they belong to; only the cluster knows its uid."""
+    known = {"name": made["metadata"]["name"], "uid": saved["metadata"]["uid"]}
+    return {"apiVersion": made["apiVersion"], "kind": made["kind"], **known}

@@ -26,25 +26,29 @@ MAX_HOSTS = 100_000
 Object = Mapping[str, Any]
 
 
-def read_handle(apply_id: str, meshes: Sequence[Object], own: str = "") -> dict[str, Any] | None:
+def read_handle(
+    apply_id: str, meshes: Sequence[Object], own: str = "", *, jobs: Sequence[Object] = ()
+) -> dict[str, Any] | None:
     """What finds a job again, from its objects; None when none carries its mark. `own` is one's own namespace.
 
-    A note that cannot be read is passed over: what the objects are is enough to end the job.
+    A note that cannot be read is passed over: what the objects are is enough to end the job. `jobs` are those of
+    batch clients, which stay when the meshes are gone.
     """
-    marked = [mesh for mesh in meshes if _label(mesh, JOB_LABEL) == apply_id]
+    marked = [each for each in (*meshes, *jobs) if _label(each, JOB_LABEL) == apply_id]
     if not marked:
         return None
     namespace = _choose_namespace(apply_id, marked, own)
-    marked = [mesh for mesh in marked if mesh["metadata"]["namespace"] == namespace]
-    notes = filter(None, (_read_note(mesh, apply_id) for mesh in marked))
+    marked = [each for each in marked if each["metadata"]["namespace"] == namespace]
+    notes = filter(None, (_read_note(each, apply_id) for each in marked))
     said: dict[str, Any] = next(notes, dict[str, Any]())
     return {
         "apply_id": apply_id,
         "namespace": namespace,
-        "client": said.get("client") is True,
+        "client": said.get("client") is True or any(each in jobs for each in marked),
         "provision": None,
         "reach": said["reach"] if said.get("reach") in REACHES else "auto",
-        "meshes": said.get("meshes") or dict(map(_describe_mesh, marked)),
+        "meshes": said.get("meshes")
+        or dict(_describe_mesh(each) for each in marked if each not in jobs),
     }
 
 

@@ -161,6 +161,7 @@ def _check_containers(spec: Json, field: str) -> None:
     if not containers:
         raise SpecError(f"{field}.containers: a pod has at least one container")
     _check_list(spec, "volumes", field)
+    _check_list(spec, "initContainers", field)
     seen: set[str] = set()
     for at, container in enumerate(containers):
         where = f"{field}.containers[{at}]"
@@ -311,7 +312,7 @@ class Injected:
     container: str
     """The container that runs it."""
     own_worker: bool = False
-    """True when that container has a command of its own, and nothing was changed."""
+    """True when that container has a command of its own, which was kept."""
 
 
 def find_worker(template: Template) -> int:
@@ -343,6 +344,7 @@ def inject_worker(
     readiness probe stays. `field` is where the template stands, for errors.
     """
     made = copy.deepcopy(template)
+    _keep_last_words(made["spec"])
     container = made["spec"]["containers"][find_worker(made)]
     name = container["name"]
     if has_own_worker(made):
@@ -355,11 +357,15 @@ def inject_worker(
     _add(container, "volumeMounts", mounts, key="mountPath", where=name, field=field)
     _add(container, "ports", new, key="name", where=name, field=field)
     _add(made["spec"], "volumes", volumes, key="name", where="the pod", field=field)
-    # The end of what it printed is then in its status, where everybody looks who asks why it ended.
-    container.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")
     if probe is not None:
         container.setdefault("readinessProbe", dict(probe))
     return Injected(template=made, container=name)
+
+
+def _keep_last_words(spec: Json) -> None:
+    """Have the end of what a container printed in its status, where everybody looks who asks why it ended."""
+    for container in (*spec["containers"], *spec.get("initContainers", ())):
+        container.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")
 
 
 def _new_ports(container: Json, ports: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
@@ -368,13 +374,7 @@ def _new_ports(container: Json, ports: Sequence[Mapping[str, Any]]) -> list[Mapp
 
 
 def _add(
-    holder: Json,
-    name: str,
-    added: Sequence[Mapping[str, Any]],
-    *,
-    key: str,
-    where: str,
-    field: str,
+    holder: Json, name: str, added: Sequence[Mapping[str, Any]], *, key: str, where: str, field: str
 ) -> None:
     """Add to a list whose items differ in one field, as the cluster wants it."""
     theirs: list[Json] = holder.get(name, [])

@@ -81,6 +81,7 @@ def make_plans(spec: JobSpec, namespace: str, apply_id: str = NO_ID) -> list[Mes
     check_alike(plans)
     _check_asked(spec, plans)
     _check_names(plans)
+    check_kept(spec, plans)
     return plans
 
 
@@ -117,6 +118,19 @@ def check_alike(plans: Sequence[MeshPlan]) -> None:
             f"{', '.join(map(repr, others))} are workers of somebody else, which do not",
             hint="a program speaks one of both: declare two jobs, and run each in a program of its own; "
             "or have all pods made, with an image or a template that has no command of its own",
+        )
+
+
+def check_kept(spec: JobSpec, plans: Sequence[MeshPlan]) -> None:
+    """Refuse what only keepers could do, where there are none: it would have no effect."""
+    if any(plan.kept for plan in plans):
+        return
+    said = [key for key in ("images", "sync_dirs", "renew") if spec.client.get(key)]
+    said += ["time_limit"] if spec.lifetime.time_limit_s is not None else []
+    for key in said:
+        raise SpecError(
+            f"{key}: is for hosts of milkweed, and these are workers of somebody else",
+            hint="leave it out, or have pods made: with an image, or a template without a command of its own",
         )
 
 

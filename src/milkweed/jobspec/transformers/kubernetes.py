@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ...errors import BackendError, MilkweedError, SpecError, UnreachableError
 from ...kube.api import Api
+from ...kube.pod_logs import Follower
 from ...kube.resources import SECRETS
 from ...kube.via import api_of
 from ...options import Data
@@ -33,7 +34,7 @@ from .kubernetes_cluster import (
     pods_of,
     wait_gone,
 )
-from .kubernetes_logs import Follower, Lines, write_output
+from .kubernetes_logs import follow_into, lines_of, write_output
 from .kubernetes_objects import RUN_LABEL
 from .kubernetes_reading import make_details
 from .kubernetes_settings import Settings, read_settings, resolve
@@ -226,8 +227,8 @@ class Transformer(TransformerBase):
             name = str(pod["metadata"]["name"])
             files = step.pod_files(handle, pod)
             if name not in followers and files:
-                lines = Lines(self.api, str(handle["namespace"]), name)
-                followers[name] = Follower(lines, files, labelled=step.is_labelled)
+                lines = lines_of(self.api, str(handle["namespace"]), name)
+                followers[name] = follow_into(lines, files, labelled=step.is_labelled)
 
     def _settle(self, step_id: str, running: Running) -> str:
         """All that a step printed is here before anybody hears that it is over; why not, where it cannot be."""

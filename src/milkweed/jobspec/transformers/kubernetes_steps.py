@@ -18,7 +18,7 @@ from ..progress import StepStatus
 from ..steps import Handle, Scene
 from . import local
 from .kubernetes_cluster import delete_job, ensure_objects, look, look_up, why_no_pods
-from .kubernetes_logs import Lines
+from .kubernetes_logs import lines_of
 from .kubernetes_objects import MARK_NOTE, name_of
 from .kubernetes_reading import check_group, check_work, log_files, make_details, make_group
 from .kubernetes_status import LOST, has_begun, index_of, judge_job
@@ -157,7 +157,7 @@ class JobStep(steps.StepBase):
         _, pods = look(self.place.api, namespace, str(handle["job"])) or ({}, [])
         for pod in sorted(filter(has_begun, pods), key=index_of):
             labels = list(self.pod_files(handle, pod))
-            lines = Lines(self.place.api, namespace, pod["metadata"]["name"])
+            lines = lines_of(self.place.api, namespace, pod["metadata"]["name"])
             for line in lines.read(follow=False) if labels else ():
                 text = line.rstrip(b"\n").decode(errors="replace")
                 label, tab, rest = text.partition("\t")
