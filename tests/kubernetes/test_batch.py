@@ -92,13 +92,13 @@ QUOTA = {
 def test_a_client_runs_where_a_quota_counts_resources(
     client: Client, lab: Lab, namespace: str, operating: Operating
 ) -> None:
-    """Such a namespace takes no pod that asks for nothing."""
+    """Such a namespace takes no pod that says nothing of them."""
     lab.kubectl("-n", namespace, "apply", "-f", "-", text=json.dumps(QUOTA))
     client.write("sys.exit(5)", "train.py")
     image = f"""{WORKER!r}, resources={{"cpu": "100m", "memory": "1Gi"}}"""
     out = client.run(f"""
         from milkweed.job.kubernetes import KubernetesJob, ImageSpec
-        job = KubernetesJob({namespace!r}, client_resources={{"cpu": "200m"}})
+        job = KubernetesJob({namespace!r}, client_resources={{"cpu": "1", "memory": "1Gi"}})
         job.add_mesh("w", 1, image_spec=ImageSpec({image}))
         job.apply(client_script="train.py")
         print("exit", job.wait(100).exit_code)

@@ -102,8 +102,9 @@ def known(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     """The endpoints that know the job."""
     found: set[str] = set()
 
-    def look_up(endpoint: Any, _namespace: str, name: str) -> dict[str, str] | None:
+    def look_up(endpoint: Any, _namespace: str, name: str, *, job: str) -> dict[str, str] | None:
         assert name.startswith(f"milkweed-{APPLY_ID[:8]}-")
+        assert job == APPLY_ID
         return {} if endpoint.url in found else None
 
     monkeypatch.setattr(asked, "look_up_secret", look_up)
@@ -155,7 +156,7 @@ def test_silence_on_another_way_is_no_answer(
 ) -> None:
     """Nothing is done, and the record has the way that worked."""
 
-    def look_up(*_: object) -> None:
+    def look_up(*_: object, **_named: object) -> None:
         raise UnreachableError("the endpoint does not answer", seen="timed out")
 
     monkeypatch.setattr(asked, "look_up_secret", look_up)

@@ -98,7 +98,7 @@ class KubernetesJob(JobTrait):
             provision: for a program in a pod without rights, the address of the operator's endpoint, or a
                 mapping with `url`, `ca` and `token_file`.
             reach: how pods are reached: direct, forward (through the API server), or auto.
-            client_resources: what a batch client gets where its own little is not enough: `{"memory": "16Gi"}`.
+            client_resources: what a batch client asks for, and is limited to: `{"memory": "16Gi"}`.
             time_limit: how long each host may live: seconds as a number, or `90m`, `12h`.
             renew: give hosts more time while a program is connected: `before time limit`, or `30m` before it.
             stream_logs: print what actors print.

@@ -35,9 +35,7 @@ POD_KEYS = (
 )
 """What the pod of a client has of a host's: where it may run, and as whom."""
 REQUESTS: Mapping[str, str] = {"cpu": "100m", "memory": "512Mi"}
-"""What a client asks for: so little that there is room beside its hosts, and not nothing, which quotas refuse."""
-LIMITS: Mapping[str, str] = {"cpu": "2", "memory": "4Gi"}
-"""What it may use."""
+"""What a client asks for: so little that there is room beside its hosts. Nobody limits it who was not asked to."""
 PYTHON = "@python"
 """Stands in a command for the Python of the image."""
 
@@ -185,7 +183,7 @@ def make_job(
         **{key: first[key] for key in kept if key in first},
         "name": CONTAINER,
         "command": command,
-        "resources": {"requests": {**REQUESTS, **said}, "limits": {**LIMITS, **said}},
+        "resources": {"requests": {**REQUESTS, **said}, **({"limits": said} if said else {})},
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": [{"name": "client", "mountPath": CLIENT_MOUNT, "readOnly": True}],
     }
