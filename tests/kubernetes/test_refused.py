@@ -137,7 +137,6 @@ while "exit code 3" not in told and time.monotonic() < deadline:
     status = job.status()
     told = "; ".join([status.reason, *(each.reason for each in status.hosts)])
 print(told)
-job.kill()
 """
 
 
