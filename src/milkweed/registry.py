@@ -69,16 +69,26 @@ def save_entry(entry: Entry) -> None:
 
 def load_entries() -> Iterator[Entry]:
     """All allocations, the newest last; a damaged entry is shown as such, never dropped or repaired."""
-    folder = home() / "jobs"
     found: list[Entry] = []
-    for path in sorted(folder.glob("*/")):
+    for path in _list_folders():
         try:
             found.append(_load_entry(path))
         except (OSError, ValueError, TypeError, RecursionError, StateError):
-            found.append(
-                Entry(apply_id=path.name, name=DAMAGED, backend=DAMAGED, state_path="", created=0.0)
-            )
+            if path.is_dir():  # else it was forgotten meanwhile
+                found.append(_make_damaged(path.name))
     yield from sorted(found, key=lambda entry: entry.created)
+
+
+def _list_folders() -> list[Path]:
+    """The folders of all allocations; with the last of them the one that holds them goes, at any moment."""
+    try:
+        return sorted(path for path in (home() / "jobs").iterdir() if path.is_dir())
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _make_damaged(apply_id: str) -> Entry:
+    return Entry(apply_id=apply_id, name=DAMAGED, backend=DAMAGED, state_path="", created=0.0)
 
 
 def _load_entry(folder: Path) -> Entry:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import stat
+import threading
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,23 @@ def test_a_home_without_jobs_is_empty(home: Path) -> None:
     """No home, no jobs, no error, and looking makes no folders."""
     assert list(registry.load_entries()) == []
     assert not home.exists()
+
+
+def test_entries_may_be_forgotten_while_they_are_listed(home: Path) -> None:
+    """Whoever looks at that moment sees them, or not: it is no error."""
+
+    def come_and_go() -> None:
+        for _ in range(300):
+            registry.save_entry(entry())
+            registry.remove_entry(ID)
+
+    others = threading.Thread(target=come_and_go)
+    others.start()
+    try:
+        while others.is_alive():
+            assert {one.apply_id for one in registry.load_entries()} <= {ID}
+    finally:
+        others.join()
 
 
 def test_only_the_owner_reads_entries(home: Path) -> None:

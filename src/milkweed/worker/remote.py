@@ -125,8 +125,8 @@ def ensure_run_folder(apply_id: str, share: str) -> Path:
             raise SystemExit(f"{run} is in use by another keeper of the same share")
         time.sleep(0.1)
     shutil.rmtree(run, ignore_errors=True)
-    sweep(parent)
     try:
+        sweep(parent)
         run.mkdir(mode=0o700)
     except FileNotFoundError:
         return ensure_run_folder(apply_id, share)  # the last keeper before us has just tidied up
