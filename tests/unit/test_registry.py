@@ -43,7 +43,7 @@ def test_entries_may_be_forgotten_while_they_are_listed(home: Path) -> None:
     """Whoever looks at that moment sees them, or not: it is no error."""
 
     def come_and_go() -> None:
-        for _ in range(300):
+        for _ in range(100):
             registry.save_entry(entry())
             registry.remove_entry(ID)
 

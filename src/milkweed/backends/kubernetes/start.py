@@ -39,10 +39,12 @@ SPARE_HOSTS = 16
 """Names that a certificate carries beyond the hosts there are: a mesh may grow."""
 
 # Reads what the pod was told, and hands over to the worker that came along. A pod's number stands in its name.
+# The first process of a pod hears only what it listens for: one that is ended while it starts would be waited for.
 LOADER = f"""
 import gc
 gc.disable()
-import json, os, sys, time
+import json, os, signal, sys, time
+signal.signal(signal.SIGTERM, lambda number, _frame: os._exit(128 + number))
 os.environ["MILKWEED_INDEX"] = os.environ["MILKWEED_POD"].rpartition("-")[2]
 with open("{MOUNT}/invitation.json") as file:
     invitation = json.load(file)
