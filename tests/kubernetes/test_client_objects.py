@@ -91,7 +91,7 @@ def make_objects(spec: JobSpec, namespace: str) -> Space:
     maker = Maker(space, make_handle(request, space, namespace, plans), request, plans)
     authority = make_authority("demo")
     maker.make(authority, worker=b"x")
-    maker.make_client(authority)
+    maker.make_client()
     return space
 
 
