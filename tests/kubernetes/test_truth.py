@@ -107,7 +107,9 @@ def test_a_node_that_dies(client: Client, lab: Lab, namespace: str, operating: O
     program = client.start(LOST + simple(namespace, 2, HOLD))
     read_number(program, "ready")
     meshes = Meshes(lab, namespace)
-    meshes.wait_ready("w")  # of pods that were never ready the cluster says nothing when their node is lost
+    meshes.wait_ready(
+        "w"
+    )  # of pods that were never ready the cluster says nothing when their node is lost
     before = meshes.pods()
     node = before["w-1"]["spec"]["nodeName"]
     gone = [name for name, pod in before.items() if pod["spec"]["nodeName"] == node]
