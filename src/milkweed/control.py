@@ -104,30 +104,35 @@ class Connection:
             self._channel = self._find(door, ports if thorough else ports[:1], timeout_s)
 
     def _find(self, door: Door, ports: Sequence[int], timeout_s: float) -> Channel:
-        """Try the ports in the order in which a keeper took the first free one."""
-        seen = ""
+        """Try the ports in the order in which a keeper took the first free one.
+
+        That it is not there is seen only where nobody can be it: one that says nothing may be.
+        """
+        seen = silent = ""
         for port in ports:
             try:
                 self._channel = open_tls(
                     door.machine, port, door.credentials, timeout_s, dial=_dialler(door.via, port)
                 )
-                if self._is_behind(door, timeout_s):
-                    return self._channel
-                self._channel.close()
-                seen = seen or f"port {port} is another host's"
             except ConnectionRefusedError as error:
                 seen = seen or str(error)
+                continue
             except ssl.SSLError as error:
                 seen = f"port {port} is somebody else's: {getattr(error, 'reason', '') or error}"
+                continue
             except OSError as error:
                 raise _unreachable(door, str(error)) from error
-        raise _unreachable(door, seen)
+            try:
+                if self._is_behind(door, timeout_s):
+                    return self._channel
+                seen = seen or f"port {port} is another host's"
+            except (UnreachableError, DeadlineError) as error:
+                silent = silent or f"port {port} gives no answer: {error.what}"
+            self._channel.close()
+        raise _unreachable(door, silent or seen)
 
     def _is_behind(self, door: Door, timeout_s: float) -> bool:
-        try:
-            answer = self.ask({"op": "status"}, "status", timeout_s=timeout_s)
-        except (UnreachableError, DeadlineError):
-            return False
+        answer = self.ask({"op": "status"}, "status", timeout_s=timeout_s)
         if door.job not in {"", answer.get("job", "")}:
             return False
         fits = not answer["stopping"] and answer.get("waiting", False) == self._waiting

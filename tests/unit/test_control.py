@@ -223,12 +223,14 @@ def test_a_client_of_another_job_gets_no_answer(ours: Path, tmp_path: Path) -> N
 
 
 def test_a_keeper_that_says_nothing_is_not_waited_for(ours: Path) -> None:
-    """One that hangs is passed over after the time there is."""
+    """One that hangs is passed over after the time there is; that others are not there says nothing of it."""
+    _first, second = free_ports(2)
     with FakeKeeper("w/0") as keeper:
         keeper.silent = True
-        keeper.listen_tls(ours)
-        with pytest.raises(UnreachableError):
-            Connection(keeper.door(ours), timeout_s=0.2, thorough=False)
+        keeper.listen_tls(ours, second)
+        with pytest.raises(UnreachableError) as caught:
+            Connection(keeper.door(ours, skipped=1), timeout_s=0.2)
+    assert f"port {second} gives no answer" in caught.value.seen
 
 
 # Talking

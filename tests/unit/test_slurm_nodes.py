@@ -240,6 +240,8 @@ def test_what_is_not_a_node_is_refused(text: str) -> None:
     [
         ("allocated*", True),
         ("mixed*", True),
+        ("unknown", True),
+        ("unknown*", True),
         ("down*", False),
         ("drained*", False),
         ("idle", False),

@@ -29,6 +29,7 @@ from ..plan import Action, Observed, Plan, Renewal, make_plan
 from ..spec import JobSpec
 from ..state import Record, StateFile, check_machine
 from ..status import Liveness, Status
+from .second_look import look_again
 from .ways import note_way, reroute
 
 _ASKS = frozenset({Action.CREATE, Action.REPLACE, Action.RESIZE})
@@ -169,8 +170,9 @@ def execute(
     if plan.keeps_old:
         _set_aside(record)
         return create(wish, file, before=record)
+    look_again(plan, wish.backend_of(record), record)
     end(wish.backend_of(record), record, None)
-    return create(wish, file)
+    return create(wish, file, why=plan.reasons)
 
 
 def _reuse(record: Record | None, file: StateFile | None) -> tuple[Record, StateFile]:
@@ -226,11 +228,12 @@ def _follow(
 
 
 def create(
-    wish: Wish, file: StateFile | None, *, before: Record | None = None
+    wish: Wish, file: StateFile | None, *, before: Record | None = None, why: Sequence[str] = ()
 ) -> tuple[Record, StateFile]:
     """Ask for a new allocation; at every point in between it can be found again.
 
-    `before` is what the file recorded, and records again if the scheduler refuses.
+    `before` is what the file recorded, and records again if the scheduler refuses. `why` is told of what takes
+    another's place.
     """
     wish.backend.validate(wish.spec)
     apply_id = wish.apply_id
@@ -248,7 +251,8 @@ def create(
         checkpoint("intent")
         list_allocation(record, file)
         checkpoint("entry")
-        events.add("asked", detail=f"{wish.spec.backend} for {wish.spec.host_count} hosts")
+        asked = f"{wish.spec.backend} for {wish.spec.host_count} hosts"
+        events.add("asked", detail="; ".join([asked, *why]))
         handle = wish.backend.submit(_request(wish, apply_id, file))
     except UnreachableError:
         raise  # nobody knows whether it was taken: the intent stays, and the next call finds out

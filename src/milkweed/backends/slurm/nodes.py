@@ -61,12 +61,19 @@ class NodeRow:
 
     @property
     def unheard(self) -> bool:
-        """Whether all that is wrong is that it does not answer Slurm, which has not given it up yet."""
-        return self._is_whole and "*" in self.state
+        """Whether all that is wrong is that it does not answer Slurm, which has not given it up yet.
+
+        A controller that has just started has not heard of any node: their state is `unknown` then.
+        """
+        return self._word == "unknown" or (self._is_whole and "*" in self.state)
+
+    @property
+    def _word(self) -> str:
+        return self.state.rstrip("*~#!%$@^-+").lower()
 
     @property
     def _is_whole(self) -> bool:
-        return self.state.rstrip("*~#!%$@^-+").lower() in _USABLE
+        return self._word in _USABLE
 
 
 def make_sinfo() -> list[str]:
