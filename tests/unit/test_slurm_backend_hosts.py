@@ -316,3 +316,19 @@ def test_who_has_joined_a_host_knows_later_that_its_keeper_is_gone(
     assert judge("w/1", long_ago - 60) is HostState.FAILED
     assert judge("w/0", long_ago - 60) is HostState.STARTING
     assert judge("w/1", time.time()) is HostState.STARTING, "it was put back into the queue since"
+
+
+@pytest.mark.parametrize(("where", "state"), [("n2", "failed"), ("n9", "starting")])
+def test_a_keeper_that_was_elsewhere_was_there_before_the_queue(
+    cluster: FakeSlurm, home: Path, where: str, state: str
+) -> None:
+    """A job that is put back into the queue may start anew within what clocks differ: its keepers come later."""
+    folder = registry.folder_of(APPLY_ID)
+    save_part_file(folder, part("w/0", "w/1", record_folder=str(folder)))
+    up = folder / up_file("0.0.1")
+    up.write_text(where)
+    began = time.time() - 60
+    os.utime(up, (began, began))
+    rows = [row(nodes=("n1", "n2"), start=began + 2)]
+    [_, place] = SlurmBackend()._make_places(handle_of(), rows)
+    assert judge_host(place, "[Errno 111] Connection refused", {}).state.value == state

@@ -40,13 +40,19 @@ def note_up(part: Mapping[str, Any], index: int) -> None:
         (Path(part["record_folder"]) / up_file(f"{part['part']}.{index}")).touch(mode=0o600)
 
 
-def was_up(part: Mapping[str, Any], index: int, start: float | None) -> bool:
-    """Whether a host's keeper has been there in this run of the job, before it was asked just now."""
+def was_up(part: Mapping[str, Any], index: int, start: float | None, node: str) -> bool:
+    """Whether a host's keeper has been there in this run of the job, before it was asked just now.
+
+    A job that was put back into the queue may start anew within what clocks differ, most likely elsewhere: keepers
+    that see the folder say where they are.
+    """
     if start is None:
         return False
     up = Path(part["record_folder"]) / up_file(f"{part['part']}.{index}")
     try:
-        since = up.stat().st_mtime
-    except OSError:
+        since, where = up.stat().st_mtime, up.read_text("utf-8")
+    except (OSError, ValueError):
+        return False
+    if where and where != node:
         return False
     return start - CLOCKS_S <= since <= time.time() - CLOCKS_S

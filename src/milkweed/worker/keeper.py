@@ -129,7 +129,9 @@ class Keeper:
             serve = self._serve_remote
             servers.append(await asyncio.start_server(serve, sock=door, ssl=context, limit=limit))
             with contextlib.suppress(OSError):
-                (Path(self.start["folder"]) / wire.up_file(self.start["share"])).touch(mode=0o600)
+                up = Path(self.start["folder"]) / wire.up_file(self.start["share"])
+                up.touch(mode=0o600)
+                up.write_text(self.start.get("node", ""))
             bell.ring(self.start.get("bells", ()))
         return servers
 

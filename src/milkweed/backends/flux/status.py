@@ -137,7 +137,7 @@ def judge_host(place: FluxPlace, seen: str, uri: str) -> HostStatus:
         return _host(place, HostState.FAILED, describe_row(row), _log_lines(place))
     if not place.node:
         return _host(place, HostState.STARTING, describe_row(row))
-    if was_up(place.part, place.index, row.start) and "refused" in seen.lower():
+    if was_up(place.part, place.index, row.start, place.node) and "refused" in seen.lower():
         reason = f"its keeper on node {place.node} is gone"
         return _host(place, HostState.FAILED, reason, _log_lines(place))
     if reason := _why_gone(place, row, uri):

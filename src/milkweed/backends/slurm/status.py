@@ -177,10 +177,8 @@ def judge_host(place: Place, seen: str, nodes: Mapping[str, NodeRow]) -> HostSta
         return _host(place, HostState.UNKNOWN, describe_row(row))
     if row is None or not place.node:
         return _host(place, HostState.STARTING, describe_row(row) if row else "it is not in Slurm")
-    if (
-        was_up(place.part, place.index, place.row.start if place.row else None)
-        and "refused" in seen.lower()
-    ):
+    started = place.row.start if place.row else None
+    if was_up(place.part, place.index, started, place.node) and "refused" in seen.lower():
         reason = f"its keeper on node {place.node} is gone"
         return _host(place, HostState.FAILED, reason, _log_lines(place))
     if exited := _exit_line(place):
