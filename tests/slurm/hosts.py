@@ -38,6 +38,8 @@ def command(*words: str) -> str:
 def start_again(lab: Lab) -> None:
     """Slurm holds a job back for two minutes after it was put into the queue again: spare the test that."""
     wait_until(lambda: any(job.state == "PENDING" for job in lab.jobs()), 60)
-    time.sleep(2)  # a job that starts in the second in which it was requeued is killed by Slurm
+    # A job that starts while its last run is still being ended, or in the same second, is killed by Slurm.
+    wait_until(lambda: not any("comp" in state for state in lab.node_states().values()), 60)
+    time.sleep(4)
     for job in lab.jobs():
         lab.run("scontrol", "update", f"jobid={job.id}", "starttime=now", check=False)
