@@ -55,8 +55,8 @@ test: lint ## lint, then every test; what this machine lacks is skipped, with th
 	  'kubernetes-b: $(KUBERNETES) $(PYTEST) -n 0 -rs -m "not slow" $(KUBERNETES_B)' \
 	  'slurm-22-a: env VER=22 MILKWEED_CHAOS_S=$(or $(MILKWEED_CHAOS_S),30) $(SLURM) $(PYTEST) -n 0 -rs $(SLURM_A)' \
 	  'slurm-22-b: env VER=22 $(SLURM) $(PYTEST) -n 0 -rs $(SLURM_B)' \
-	  'slurm-24-a: env VER=24 $(SLURM) $(PYTEST) -n 0 -rs -m "not slow and not once" $(SLURM_A)' \
-	  'slurm-24-b: env VER=24 $(SLURM) $(PYTEST) -n 0 -rs -m "not slow and not once" $(SLURM_B)'
+	  'slurm-24-b: env VER=24 $(SLURM) $(PYTEST) -n 0 -rs -m "not slow and not once" $(SLURM_B)' \
+	  'slurm-24-a: env VER=24 $(SLURM) $(PYTEST) -n 0 -rs -m "not slow and not once" $(SLURM_A)'
 
 .PHONY: slow
 slow: $(VENV)/.dev ## tests on a real Kubernetes that take minutes each

@@ -1,6 +1,6 @@
 """Hosts from Slurm, compared with the engine's own job layer, alternating in one run.
 
-    python bench/slurm.py [--hosts 3,32] [--repeat N] [--only start|reconnect|queries|cancelled]
+    python bench/slurm.py [--hosts 3,32] [--repeat N] [--only start|reconnect|queries|cancelled|died]
 
 Starts a Slurm 24.11 for each number of hosts (tests/labs; the peer needs this version) and runs both sides'
 programs on its login node. Every row is a ratio of medians. Exits with 1 when a limit is missed, and with 0
@@ -11,40 +11,44 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import importlib.util
 import os
 import random
 import re
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
-import sides
-from sides import Found, Result, run_lab, tell_missed
+from sides import Found, Result, claimed_memory, run_lab, tell_missed
+from slurm_lab import (
+    INSIDE,
+    LAB,
+    TIMEOUT_S,
+    ask,
+    dead_node,
+    finish,
+    fresh_folder,
+    prepare,
+    run_folder,
+    start,
+)
 from startup import OURS, PEER, count, median, print_row
 
 HERE = Path(__file__).resolve()
-PROGRAMS = HERE.parent / "programs" / "slurm.py"
-WITH = HERE.parents[1] / "tests" / "labs" / "slurm" / "with.sh"
-INSIDE, MISSING = "MILKWEED_SLURM_LAB", "MILKWEED_SLURM_LAB_MISSING"
+MISSING = "MILKWEED_SLURM_LAB_MISSING"
 EXIT_MISSING = 77
 
-TIMEOUT_S = 300
-CLEAR_TIMEOUT_S = 60
-UNUSUAL = ("PYTHONDONTWRITEBYTECODE", "RUST_BACKTRACE")
-"""Variables that a developer's machine may have, and that make either side slower."""
 PHASE_S = 3.0
 """Programs start this much later or less: neither side knows when Slurm looks at its queue."""
 BEYOND_LIMIT_S = 1.0
 LARGE, LARGE_RATIO = 32, 1.5
 SHARE_LIMIT = 0.05
-ROWS = ("start", "reconnect", "queries", "cancelled")
+CANCELLED_LIMIT_S, DIED_LIMIT_S = 5.0, 15.0
+ROWS = ("start", "reconnect", "queries", "cancelled", "died")
 
 QUERIES = ("squeue", "sinfo", "scontrol", "sacct")
 WRAPPED = (*QUERIES, "sbatch")
@@ -88,7 +92,15 @@ def main() -> int:
 def measure_apart(hosts: int, repeat: int | None, only: str | None) -> int:
     """Measure on the login node of a cluster of its own; its nodes may be slow, and are not lost for that."""
     env = {**os.environ, "VER": "24", "SLURMD_TIMEOUT": "60", "MESSAGE_TIMEOUT": "20"}
-    argv = [str(WITH), str(max(4, hosts)), "--", sys.executable, str(HERE), "--hosts", str(hosts)]
+    argv = [
+        str(LAB / "with.sh"),
+        str(max(4, hosts)),
+        "--",
+        sys.executable,
+        str(HERE),
+        "--hosts",
+        str(hosts),
+    ]
     argv += ["--repeat", str(repeat)] if repeat else []
     argv += ["--only", only] if only else []
     return run_lab(argv, env)
@@ -111,71 +123,10 @@ def measure(sizes: Sequence[int], repeat: int | None, rows: Sequence[str]) -> in
         if hosts < LARGE and "queries" in rows:
             missed += compare_queries()
         if hosts < LARGE and "cancelled" in rows:
-            compare_cancelled(hosts)
+            missed += compare_cancelled(hosts)
+        if hosts < LARGE and "died" in rows:
+            missed += compare_died(hosts)
     return tell_missed(missed)
-
-
-def prepare() -> None:
-    """Byte code for both sides, and the engine in memory."""
-    places: list[str] = []
-    for name in ("milkweed", "monarch"):
-        spec = importlib.util.find_spec(name)
-        places += list(spec.submodule_search_locations or ()) if spec else []
-    subprocess.run([sys.executable, "-m", "compileall", "-q", *places], check=True)
-    warm = "import milkweed.job, monarch.job, monarch.actor"
-    subprocess.run([sys.executable, "-c", warm], env=environment(Path("/")), check=True)
-
-
-def run_folder() -> Path:
-    """The folder of the cluster, which every node sees."""
-    return Path(os.environ["SLURM_CONF"]).parent
-
-
-@contextlib.contextmanager
-def fresh_folder() -> Iterator[Path]:
-    """A folder without any record, that every node sees; afterwards the cluster is empty again."""
-    shared = run_folder() / "shared"
-    shared.mkdir(exist_ok=True)
-    folder = Path(tempfile.mkdtemp(dir=shared))
-    try:
-        yield folder
-    finally:
-        clear()
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def environment(folder: Path) -> dict[str, str]:
-    """What programs see: records of their own, byte code, and no wish to debug the engine."""
-    kept = {key: text for key, text in os.environ.items() if key not in UNUSUAL}
-    return {**kept, "MILKWEED_HOME": str(folder / "home")}
-
-
-def start(who: str, what: str, number: int, folder: Path, **env: str) -> subprocess.Popen[str]:
-    """Start a program of one side."""
-    own = {**environment(folder), **env}
-    err = folder / f"{what}.err"
-    return sides.start(PROGRAMS, who, what, str(number), folder=folder, env=own, err=err)
-
-
-def finish(program: subprocess.Popen[str], err: Path) -> Result:
-    """The result of a program."""
-    return sides.finish(program, err, TIMEOUT_S)
-
-
-def ask(*argv: str) -> str:
-    """Run a command of Slurm."""
-    return subprocess.run(argv, check=True, capture_output=True, text=True).stdout.strip()
-
-
-def clear() -> None:
-    """End every job, and wait until every node is free."""
-    ask("scancel", f"--user={os.getuid()}")
-    deadline_s = time.monotonic() + CLEAR_TIMEOUT_S
-    while ask("squeue", "-h") or set(ask("sinfo", "-h", "-o", "%t").split()) != {"idle"}:
-        if time.monotonic() > deadline_s:
-            raise SystemExit(f"the cluster is not free:\n{ask('squeue')}\n{ask('sinfo')}")
-        time.sleep(0.2)
-    time.sleep(0.5)
 
 
 # Starting and reconnecting
@@ -188,7 +139,7 @@ def alternate(hosts: int, repeat: int, reconnect: bool) -> Found:
     for number in range(repeat):
         for who in (OURS, PEER) if number % 2 == 0 else (PEER, OURS):
             time.sleep(phase.uniform(0, PHASE_S))
-            with sides.claimed_memory(), fresh_folder() as folder:
+            with claimed_memory(), fresh_folder() as folder:
                 found[who].append(run_pair(who, hosts, folder, reconnect))
     return found
 
@@ -348,24 +299,57 @@ def wrap_commands(folder: Path, log: Path) -> Path:
 # Faults
 
 
-def compare_cancelled(hosts: int) -> None:
+def compare_cancelled(hosts: int) -> Iterator[str]:
     """How long until a program knows that an administrator has cancelled its job."""
-    found: Found = {who: [run_cancelled(who, hosts)] for who in (OURS, PEER)}
-    compare(f"{count(hosts)}: job cancelled during a call → error", "reported", found)
+    what = f"{count(hosts)}: job cancelled during a call → error"
+    return compare_fault(what, hosts, cancelled, CANCELLED_LIMIT_S)
 
 
-def run_cancelled(who: str, hosts: int) -> Result:
-    """Cancel the job of a program that waits for a reply; one that knows nothing gives up after 90 s."""
+def compare_died(hosts: int) -> Iterator[str]:
+    """How long until a program knows that a node of its job has no power any more."""
+    what = f"{count(hosts)}: a node dies during a call → error"
+    return compare_fault(what, hosts, died, DIED_LIMIT_S)
+
+
+Fault = Callable[[], contextlib.AbstractContextManager[float]]
+"""Something that befalls the only job of a cluster; it gives the moment."""
+
+
+def compare_fault(what: str, hosts: int, fault: Fault, limit_s: float) -> Iterator[str]:
+    """How long a call takes to fail."""
+    found: Found = {who: [run_fault(who, hosts, fault)] for who in (OURS, PEER)}
+    compare(what, "reported", found)
+    if (reported_s := median(found[OURS], "reported")) > limit_s:
+        yield f"{what}: {reported_s:.2f} s, limit {limit_s:g} s"
+
+
+def run_fault(who: str, hosts: int, fault: Fault) -> Result:
+    """Let it befall a program that waits for a reply; one that knows nothing gives up after 90 s."""
     with fresh_folder() as folder:
-        program = start(who, "cancelled", hosts, folder)
+        program = start(who, "call", hosts, folder)
         assert program.stdout is not None
         if not any(line.startswith("CALLING") for line in program.stdout):
-            finish(program, folder / "cancelled.err")
+            finish(program, folder / "call.err")
         time.sleep(1)
-        began_s = time.monotonic()
-        ask("scancel", *ask("squeue", "-h", "-o", "%A").split())
-        result = finish(program, folder / "cancelled.err")
+        with fault() as began_s:
+            result = finish(program, folder / "call.err")
         return {"reported": result["failed_at"] - began_s}
+
+
+@contextlib.contextmanager
+def cancelled() -> Iterator[float]:
+    """An administrator cancels the job."""
+    began_s = time.monotonic()
+    ask("scancel", *ask("squeue", "-h", "-o", "%A").split())
+    yield began_s
+
+
+def died() -> contextlib.AbstractContextManager[float]:
+    """The job's second node dies: the first is where Slurm runs its script."""
+    _first, second, *_ = ask(
+        "scontrol", "show", "hostnames", ask("squeue", "-h", "-o", "%N")
+    ).split()
+    return dead_node(second)
 
 
 if __name__ == "__main__":

@@ -5,11 +5,13 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from hypothesis import settings
 
 from milkweed.backends.fake import FakeScheduler, use_scheduler
+from milkweed.job import leaving
 from milkweed.testing import FakeClock
 
 # A busy machine is slow, and that is no reason to call a property broken.
@@ -55,7 +57,7 @@ def clock() -> FakeClock:
 @pytest.fixture
 def world() -> Iterator[FakeScheduler]:
     """The scheduler that `fake` jobs of this test talk to."""
-    with use_scheduler() as scheduler:
+    with use_scheduler() as scheduler, mock.patch.dict(leaving.last_deeds, clear=True):
         yield scheduler
 
 

@@ -77,8 +77,8 @@ def first_reply(who: str, hosts: int) -> None:
     report({"program": replied_s - BEGAN_S, "asked": replied_s - asked_s})
 
 
-def cancelled(who: str, hosts: int) -> None:
-    """When a call failed; somebody else ends its hosts meanwhile."""
+def call(who: str, hosts: int) -> None:
+    """When a call failed; something befalls its hosts meanwhile."""
     _asked_s, actors = spawn(who, hosts)
     limit = threading.Timer(CALL_LIMIT_S, give_up)
     limit.daemon = True
@@ -115,7 +115,7 @@ def report(result: dict[str, float]) -> None:
 PROGRAMS: dict[str, Callable[[str, int], None]] = {
     "start": first_reply,
     "connect": first_reply,
-    "cancelled": cancelled,
+    "call": call,
     "pend": pend,
 }
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .errors import AllocationError
+from .failures import Knows, are_known, explain_failures, knowing
 from .hosts import Host
 from .worker import wire
 
@@ -251,25 +252,22 @@ _credentials: list[bytes] = []
 """The authority whose certificate this process shows, once it shows one."""
 
 
-_told: list[Callable[[], bool]] = []
-"""Who can say whether a person was told of lost hosts."""
-
-
-def forgive_faults(told: Callable[[], bool]) -> None:
-    """A fault of hosts whose loss a person was told of does not end the program; calls to them fail.
+def forgive_faults(knows: Knows) -> None:
+    """A fault of hosts whose loss a person was told of does not end the program; calls to them fail, and say why.
 
     The engine would interrupt the program for every fault that nobody handles, though it may go on with other
     hosts, or with the same ones once a scheduler has given them anew.
     """
-    if not _told:
+    if not knowing:
         _monarch.unhandled_fault_hook = functools.partial(
             _take_fault, _monarch.unhandled_fault_hook
         )
-    _told.append(told)
+        explain_failures(_monarch.Future)
+    knowing.append(knows)
 
 
 def _take_fault(otherwise: Callable[[Any], None], failure: Any) -> None:
-    if not any(told() for told in _told):
+    if not are_known():
         otherwise(failure)
 
 

@@ -38,12 +38,14 @@ class MilkweedError(Exception):
 
     transient = False
     """Whether the same call may succeed later with nothing changed."""
+    usual_hint = ""
+    """What to do about it, where whoever raises it knows nothing better."""
 
     def __init__(self, what: str, *, seen: str = "", hint: str = "") -> None:
         super().__init__(what)
         self.what = what
         self.seen = seen
-        self.hint = hint
+        self.hint = hint or self.usual_hint
 
     def __str__(self) -> str:
         parts = [self.what]
@@ -112,6 +114,9 @@ class ChangedError(MilkweedError):
 class BackendError(MilkweedError):
     """A scheduler said no, or said something unexpected."""
 
+    unfinished = False
+    """Whether a part of what was asked for was done all the same."""
+
 
 class UnknownBackendError(BackendError, ValueError):
     """No backend has that name."""
@@ -120,11 +125,14 @@ class UnknownBackendError(BackendError, ValueError):
 class UnsupportedError(BackendError):
     """This backend cannot do that."""
 
+    usual_hint = "use another backend, or do without"
+
 
 class UnreachableError(BackendError):
     """The scheduler did not answer: nothing is known, and nothing was changed."""
 
     transient = True
+    usual_hint = "try again when it answers"
 
 
 class AllocationError(MilkweedError):
@@ -138,9 +146,16 @@ class NotAppliedError(AllocationError):
 class AllocationEndedError(AllocationError):
     """The allocation has ended."""
 
+    usual_hint = "state() or `milkweed apply` makes another; `milkweed status --why` tells more"
+
 
 class HostFailedError(AllocationError):
     """A host did not start, or was lost."""
+
+    usual_hint = (
+        "`milkweed status --why` tells more; the next plan is to replace it, "
+        "and `milkweed kill` ends the job"
+    )
 
 
 class StepFailedError(AllocationError):

@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import TextIO
 
 POLL_S = 0.1
 CHUNK_BYTES = 256 * 1024
@@ -165,3 +166,14 @@ class Merger:
 
 def _hosts(group: list[Printed]) -> int:
     return len({line.host for line in group})
+
+
+def write(file: TextIO | None, text: str) -> None:
+    """Write to one of this program's own streams, unless it has none, or nobody reads any more."""
+    if file is None:
+        return
+    try:
+        file.write(text)
+        file.flush()
+    except (OSError, ValueError):
+        return

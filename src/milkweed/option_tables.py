@@ -20,7 +20,7 @@ PROCESS_OPTIONS: OptionTable = MappingProxyType(
             choices=("ipc", "tls"),
             default="ipc",
         ),
-        "log_dir": OptionField("text", "The folder for the logs of the hosts."),
+        "log_dir": OptionField("folder", "The folder for the logs of the hosts."),
         "python_exe": OptionField("text", "The Python that runs the workers; else this one."),
         "start_timeout": OptionField("duration", "How long a host may take to start.", client=True),
         "stream_logs": _STREAM_LOGS,
@@ -71,7 +71,7 @@ _NODE_HOSTS = {
         "The Python of the hosts; `python` is this very one where a host has it.",
         default="python",
     ),
-    "log_dir": OptionField("text", "Where the hosts' logs are kept; else they go with the job."),
+    "log_dir": OptionField("folder", "Where the hosts' logs are kept; else they go with the job."),
     "start_timeout": OptionField(
         "duration", "How long to wait for the hosts; the job stays in the queue.", client=True
     ),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import math
+import os
 import shlex
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
@@ -25,7 +26,7 @@ Path: TypeAlias = "tuple[str | int, ...]"
 """Where a value stands in a declaration: `("meshes", "trainers", "hosts")`."""
 
 OptionType = Literal[
-    "text", "int", "number", "bool", "size", "duration", "texts", "words", "env", "data"
+    "text", "folder", "int", "number", "bool", "size", "duration", "texts", "words", "env", "data"
 ]
 
 MAX_INT = 2**63 - 1
@@ -37,8 +38,9 @@ class OptionField:
     """One key: what its value is, and what it means."""
 
     type: OptionType
-    """text, int, number, bool; size: `64Gi` → bytes; duration: `1h30m` → seconds; texts: a list of
-    text; words: a command line; env: variables; data: anything that JSON can carry."""
+    """text, int, number, bool; folder: one of this machine, by its whole path; size: `64Gi` → bytes;
+    duration: `1h30m` → seconds; texts: a list of text; words: a command line; env: variables; data:
+    anything that JSON can carry."""
     help: str
     choices: tuple[str, ...] = ()
     default: Any = None
@@ -93,12 +95,14 @@ class _Site:
     field: OptionField
     path: Path
     problems: Problems
+    base: str = ""
+    """What relative folders are seen from; else it is the current one."""
 
-    def refuse(self, message: str, hint: str = "") -> None:
+    def refuse(self, message: str, hint: str) -> None:
         self.problems.add(self.path, message, hint)
 
     def inside(self, part: str | int) -> _Site:
-        return _Site(self.field, (*self.path, part), self.problems)
+        return _Site(self.field, (*self.path, part), self.problems, self.base)
 
 
 def render_path(path: Path) -> str:
@@ -124,8 +128,10 @@ def describe(value: Data) -> str:
     return _cut(repr(value))
 
 
-def read_table(table: OptionTable, values: Data, path: Path, problems: Problems) -> dict[str, Any]:
-    """Read a mapping whose keys the table declares; None is an empty one."""
+def read_table(
+    table: OptionTable, values: Data, path: Path, problems: Problems, *, base: str = ""
+) -> dict[str, Any]:
+    """Read a mapping whose keys the table declares; None is an empty one. Folders are seen from `base`."""
     if not isinstance(values, dict):
         if values is not None:
             problems.add(path, f"{describe(values)} is not a mapping", _mapping_hint(table))
@@ -133,9 +139,10 @@ def read_table(table: OptionTable, values: Data, path: Path, problems: Problems)
         values = {}
     found: dict[str, Any] = {}
     for key, value in values.items():
+        at = (*path, key)
         if key not in table:
-            problems.add((*path, key), "unknown key", suggest_key(key, table), at_key=True)
-        elif (read := read_value(table[key], value, (*path, key), problems)) is not None:
+            problems.add(at, "unknown key", suggest_key(key, table), at_key=True)
+        elif (read := read_value(table[key], value, at, problems, base=base)) is not None:
             found[key] = read
     for key, field in table.items():
         if field.required and key not in values:
@@ -154,9 +161,11 @@ def suggest_key(key: str, known: Mapping[str, object]) -> str:
     return suggest(key, known) if known else "nothing can be set here"
 
 
-def read_value(field: OptionField, value: Data, path: Path, problems: Problems) -> Any:
+def read_value(
+    field: OptionField, value: Data, path: Path, problems: Problems, *, base: str = ""
+) -> Any:
     """Read one value as its field says; None when there was a problem."""
-    site = _Site(field, path, problems)
+    site = _Site(field, path, problems, base)
     if value is None and field.type not in ("env", "data"):
         return site.refuse("has no value", "give it one, or take the key out")
     return _READERS[field.type](value, site)
@@ -167,12 +176,12 @@ def _read_text(value: Data, site: _Site) -> str | None:
     if text is None:
         return None
     if not text:
-        return site.refuse("is empty")
+        return site.refuse("is empty", "give it one, or take the key out")
     if site.field.choices and text not in site.field.choices:
         near = difflib.get_close_matches(text, site.field.choices, n=1)
         return site.refuse(
             f"{describe(text)} is not one of: {', '.join(site.field.choices)}",
-            f"did you mean {near[0]!r}?" if near else "",
+            f"did you mean {near[0]!r}?" if near else f"write {' or '.join(site.field.choices)}",
         )
     return text
 
@@ -180,10 +189,33 @@ def _read_text(value: Data, site: _Site) -> str | None:
 def _read_any_text(value: Data, site: _Site) -> str | None:
     if not isinstance(value, str):
         quotable = isinstance(value, int | float)
-        return site.refuse(f"{describe(value)} is not text", "put it in quotes" if quotable else "")
+        return site.refuse(
+            f"{describe(value)} is not text", "put it in quotes" if quotable else "write text"
+        )
     if "\0" in value or any("\ud800" <= char <= "\udfff" for char in value):
-        return site.refuse(f"{describe(value)} has a character that no program can be given")
+        return site.refuse(
+            f"{describe(value)} has a character that no program can be given", "leave it out"
+        )
     return value
+
+
+def _read_folder(value: Any, site: _Site) -> str | None:
+    """The same folder from anywhere: `~` is a home, and a relative one is meant from where it was said."""
+    text = _read_text(os.fsdecode(value) if isinstance(value, os.PathLike) else value, site)  # pyright: ignore[reportUnknownArgumentType] users pass anything
+    if text is None:
+        return None
+    if (known := os.path.expanduser(text)).startswith("~"):
+        return site.refuse(
+            f"{describe(text)} begins with the home of somebody who is not known here",
+            "give the whole path",
+        )
+    try:
+        return os.path.abspath(os.path.join(site.base, known))
+    except OSError:
+        return site.refuse(
+            f"{describe(text)} lies in the current folder, and that is gone",
+            "give the whole path, or go to a folder that is there",
+        )
 
 
 def _read_int(value: Data, site: _Site) -> int | None:
@@ -201,12 +233,12 @@ def _read_number(value: Data, site: _Site) -> float | None:
 
 def _number_hint(value: Data) -> str:
     is_quoted = isinstance(value, str) and value.strip().isdecimal()
-    return "take it out of the quotes" if is_quoted else ""
+    return "take it out of the quotes" if is_quoted else "write one, such as 2"
 
 
 def _in_range(value: float, site: _Site) -> bool:
     if abs(value) > MAX_INT:
-        site.refuse(f"{describe(value)} is too large")
+        site.refuse(f"{describe(value)} is too large", "give a smaller number")
         return False
     if site.field.minimum is not None and value < site.field.minimum:
         site.refuse(f"{value} is too small", f"give at least {site.field.minimum}")
@@ -275,7 +307,10 @@ def _split_words(text: str, site: _Site) -> list[str] | None:
     try:
         return shlex.split(text.replace("\\\n", ""))  # a shell joins such lines, too
     except ValueError as error:
-        return site.refuse(f"{describe(text)} is not a command line: {str(error).lower()}")
+        return site.refuse(
+            f"{describe(text)} is not a command line: {str(error).lower()}",
+            "close what is quoted, or give a list of words",
+        )
 
 
 def _read_env(value: Data, site: _Site) -> dict[str, str] | None:
@@ -303,12 +338,17 @@ def _read_data(value: Data, site: _Site) -> Data:
     if isinstance(value, str):
         return _read_any_text(value, site)
     if isinstance(value, int | float) and not isinstance(value, bool):
-        return value if _is_small_number(value) else site.refuse(f"{describe(value)} is too large")
+        return (
+            value
+            if _is_small_number(value)
+            else site.refuse(f"{describe(value)} is too large", "give a smaller number")
+        )
     return value
 
 
 _READERS: dict[OptionType, Callable[[Data, _Site], Any]] = {
     "text": _read_text,
+    "folder": _read_folder,
     "int": _read_int,
     "number": _read_number,
     "bool": _read_bool,

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import enum
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from .spec import JobSpec
 from .status import HostStatus, Liveness, Status
 
-ON_CHANGE = ("ask", "replace", "new")
+ON_CHANGE = ("ask", "repair", "replace", "new")
 
 
 class Action(enum.StrEnum):
@@ -32,7 +32,8 @@ class Renewal(enum.StrEnum):
     NONE = "none"  # there is none, and none is due
     DUE = "due"  # it is time to ask for one
     WAITING = "waiting"  # one was asked for
-    READY = "ready"  # one has hosts that serve
+    READY = "ready"  # one has hosts that serve, and these are the declared ones
+    FAILED = "failed"  # one has ended, or is broken, before it was used; another may be due later
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +46,30 @@ class Observed:
     """None when nothing was ever asked of a scheduler, or it has no trace of it."""
     apply_id: str | None = None
     renewal: Renewal = Renewal.NONE
+    follow: Status | None = None
+    """The follow-up, where it was looked at: it has taken the place of this one, or has failed."""
+    unfinished: bool = False
+    """A change of sizes was begun, and not recorded: hosts may be there that nobody declares, or be given back."""
+
+    @property
+    def standing(self) -> Status | None:
+        """What there is of the job: its follow-up, where that has taken the place of this one."""
+        if self.status is not None and is_followed(self.status, self.renewal):
+            return self.follow or _FOLLOWING[self.renewal]
+        return self.status
+
+
+_FOLLOWING = {
+    Renewal.WAITING: Status(liveness=Liveness.PENDING),
+    Renewal.READY: Status(liveness=Liveness.RUNNING),
+}
+
+
+def is_followed(status: Status, renewal: Renewal) -> bool:
+    """Whether a follow-up has taken the place of an allocation: that has ended, or ends while the other serves."""
+    if status.liveness is Liveness.ENDED:
+        return renewal in _FOLLOWING
+    return status.ending and renewal is Renewal.READY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,10 +102,21 @@ class Plan:
     """False when a person must say `on_change` first."""
     blocked: bool = False
     """True when nothing may be done because nothing is known."""
+    repairable: bool = False
+    """True when others could take the place of what was lost, and the rest would go on."""
     keeps_old: bool = False
     """True when the old allocation is left running beside the new one."""
+    moves: bool = False
+    """True when the record goes over to the follow-up first, whatever is done then."""
     renewal: Renewal = Renewal.NONE
     """How it stands with a follow-up, whatever is done about it now."""
+    inside: bool = False
+    """True when who asks runs for that very allocation, and so must not end it."""
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """What a person may say to it."""
+        return ("repair", "replace", "new") if self.repairable else ("replace", "new")
 
     def render(self) -> str:
         """The plan as a person reads it."""
@@ -88,8 +124,10 @@ class Plan:
         lines = [f"{self.action.value}: job {self.spec.name!r} on {self.spec.backend} ({hosts})"]
         lines += [f"  because {reason}" for reason in self.reasons]
         lines += [f"  {change}" for change in self.changes]
-        if not self.approved:
-            lines.append("  needs your word: on_change replace, or new")
+        words = [word for word in self.words if word == "repair" or not self.inside]
+        if words and not self.approved:
+            said = ", or ".join(filter(None, (", ".join(words[:-1]), words[-1])))
+            lines.append(f"  needs your word: on_change {said}")
         return "\n".join(lines)
 
     def to_json(self) -> dict[str, Any]:
@@ -149,6 +187,7 @@ def make_plan(
     observed: Observed,
     *,
     can_resize: bool = False,
+    can_repair: bool = False,
     queued: bool = True,
     on_change: str | None = None,
     held: bool = False,
@@ -163,25 +202,74 @@ def make_plan(
         return _plan(Action.CREATE, "there is no allocation", spec)
     if observed.status is None:
         return _plan(Action.CREATE, "the recorded allocation was never started", spec)
-    live = observed.status.liveness
-    at = observed.apply_id
-    if follow := _follow(spec, observed):
-        return follow
-    if live is Liveness.ENDED:
-        why = observed.status.reason or "no reason was given"
+
+    def decide(seen: Observed) -> Plan:
+        return _decide(
+            spec, seen, can_resize=can_resize, can_repair=can_repair, word=word, held=held
+        )
+
+    if is_followed(observed.status, observed.renewal):
+        return _follow(observed, decide)
+    plan = decide(observed)
+    if observed.renewal is Renewal.FAILED and observed.follow and plan.apply_id:
+        reason = f"its follow-up has failed: {_first_line(observed.follow.reason)}"
+        return replace(plan, reasons=(*plan.reasons, reason))
+    return plan
+
+
+def _follow(observed: Observed, decide: Callable[[Observed], Plan]) -> Plan:
+    """Where a follow-up has taken the place of what was before, it is what the declaration is compared with."""
+    before = observed.status.reason if observed.status else ""
+    plan = decide(replace(observed, status=observed.standing, renewal=Renewal.NONE))
+    reason = f"its follow-up is {observed.renewal.value}: {before}"
+    if plan.apply_id is None or plan.blocked:
+        return plan
+    if plan.action in {Action.REUSE, Action.NOTHING}:
+        return replace(plan, action=Action.MOVE, reasons=(reason,), moves=True)
+    return replace(plan, reasons=(*plan.reasons, reason), moves=True)
+
+
+def _decide(
+    spec: JobSpec, observed: Observed, *, can_resize: bool, can_repair: bool, word: str, held: bool
+) -> Plan:
+    """What to do about the one allocation that there is; docs/design.md has it as a table."""
+    status, at = observed.status, observed.apply_id
+    if observed.spec is None or status is None or status.liveness is Liveness.ENDED:
+        why = (status and status.reason) or "no reason was given"
         return _plan(Action.CREATE, f"the recorded allocation has ended: {why}", spec)
-    if live is Liveness.UNKNOWN:
-        why = observed.status.reason or "the scheduler did not answer"
+    if status.liveness is Liveness.UNKNOWN:
+        why = status.reason or "the scheduler did not answer"
         reason = f"nothing is known about the recorded allocation: {why}"
         return Plan(action=Action.NOTHING, reasons=(reason,), spec=spec, apply_id=at, blocked=True)
     changes = diff_specs(observed.spec, spec)
     if changes:
         resize = _resize(spec, observed, changes) if can_resize else None
         return resize or _changed(spec, changes, at, _describe_change(spec, observed), word)
-    if lost := observed.status.lost_hosts:
-        return _changed(spec, changes, at, f"hosts were lost: {_describe(lost)}", word)
+    if observed.renewal is Renewal.READY:
+        reason = "the hosts of its follow-up are ready"
+        return replace(_plan(Action.MOVE, reason, spec, at), moves=True)
+    if observed.renewal is Renewal.DUE and status.liveness is Liveness.RUNNING:
+        left = status.details.get("time_left_s", "few")
+        return _plan(Action.RENEW, f"its time limit is reached in {left} s", spec, at)
+    if can_resize and observed.unfinished:
+        return _plan(Action.RESIZE, "a change of sizes was not finished", spec, at)
+    if lost := _lost(observed):
+        reason = f"hosts were lost: {_describe(lost)}"
+        if can_repair and word == "repair":
+            return _plan(Action.RESIZE, f"{reason}; others take their place", spec, at)
+        if observed.renewal is Renewal.WAITING:
+            reason = f"its follow-up is waiting, and {reason}"
+            return replace(_plan(Action.MOVE, reason, spec, at), moves=True)
+        return replace(_changed(spec, changes, at, reason, word), repairable=can_repair)
     action = Action.NOTHING if held else Action.REUSE
-    return _plan(action, f"the allocation is {live.value} and nothing changed", spec, at)
+    return _plan(action, f"the allocation is {status.liveness.value} and nothing changed", spec, at)
+
+
+def _lost(observed: Observed) -> list[HostStatus]:
+    """The declared hosts that will not come back."""
+    labels = observed.spec.labels if observed.spec else ()
+    lost = observed.status.lost_hosts if observed.status else ()
+    return [host for host in lost if host.host in labels]
 
 
 def _resize(spec: JobSpec, observed: Observed, changes: tuple[Change, ...]) -> Plan | None:
@@ -206,22 +294,6 @@ def _describe_change(spec: JobSpec, observed: Observed) -> str:
     return reason
 
 
-def _follow(spec: JobSpec, observed: Observed) -> Plan | None:
-    """What is to be done about a follow-up allocation, if anything."""
-    status, renewal, at = observed.status, observed.renewal, observed.apply_id
-    if status is None or observed.spec is None or diff_specs(observed.spec, spec):
-        return None
-    asked = renewal in {Renewal.WAITING, Renewal.READY}
-    if asked and status.liveness is Liveness.ENDED:
-        return _plan(Action.MOVE, f"its follow-up is {renewal.value}: {status.reason}", spec, at)
-    if renewal is Renewal.READY:
-        return _plan(Action.MOVE, "the hosts of its follow-up are ready", spec, at)
-    if renewal is Renewal.DUE and status.liveness is Liveness.RUNNING:
-        left = status.details.get("time_left_s", "few")
-        return _plan(Action.RENEW, f"its time limit is reached in {left} s", spec, at)
-    return None
-
-
 def _changed(
     spec: JobSpec, changes: tuple[Change, ...], apply_id: str | None, reason: str, word: str
 ) -> Plan:
@@ -231,7 +303,7 @@ def _changed(
         spec=spec,
         changes=changes,
         apply_id=apply_id,
-        approved=word != "ask",
+        approved=word in {"replace", "new"},
         keeps_old=word == "new",
     )
 
@@ -252,8 +324,12 @@ def _stuck(after: JobSpec, observed: Observed, *, unheard: bool = False) -> list
 
 
 def _describe(lost: Sequence[HostStatus]) -> str:
-    words = ((host.host, host.reason.partition("\n")[0]) for host in lost)
+    words = ((host.host, _first_line(host.reason)) for host in lost)
     return ", ".join(f"{host} ({reason})" if reason else host for host, reason in words)
+
+
+def _first_line(text: str) -> str:
+    return text.partition("\n")[0]
 
 
 def _plan(action: Action, reason: str, spec: JobSpec, apply_id: str | None = None) -> Plan:

@@ -40,7 +40,7 @@ def parse_quantity(value: object, *, field: str) -> Fraction:
     number, exponent, unit = match.groups()
     amount = Fraction(number + (exponent or "")) * _factor(unit or "")
     if amount > _LARGEST:
-        raise SpecError(f"{field}: {_shown(value)} is too large")
+        raise SpecError(f"{field}: {_shown(value)} is too large", hint="give a smaller number")
     return amount
 
 
@@ -51,7 +51,7 @@ def _text_of(value: object, field: str) -> str:
     if isinstance(value, bool) or not isinstance(value, int | float) or not _is_ordinary(value):
         raise SpecError(f"{field}: {_shown(value)} is not a quantity", hint=_HINT)
     if value < 0:
-        raise SpecError(f"{field}: {value} is less than zero")
+        raise SpecError(f"{field}: {value} is less than zero", hint="say zero or more")
     return repr(value)
 
 

@@ -59,6 +59,11 @@ def own_state_path(apply_id: str) -> Path:
     return folder_of(apply_id) / "state.json"
 
 
+def resizing_path(apply_id: str) -> Path:
+    """A file that is there from before the sizes of an allocation change until that is recorded."""
+    return folder_of(apply_id) / "resizing"
+
+
 def save_entry(entry: Entry) -> None:
     """List an allocation; done before the scheduler is asked for it."""
     for folder in (home(), home() / "jobs"):
@@ -77,6 +82,19 @@ def load_entries() -> Iterator[Entry]:
             if path.is_dir():  # else it was forgotten meanwhile
                 found.append(_make_damaged(path.name))
     yield from sorted(found, key=lambda entry: entry.created)
+
+
+def is_listed(apply_id: str) -> bool:
+    """Whether an allocation is on the list."""
+    return (folder_of(apply_id) / "entry.json").exists()
+
+
+def load_state_path(apply_id: str) -> str:
+    """Where the record of a listed allocation is; empty where nobody knows."""
+    try:
+        return _load_entry(folder_of(apply_id)).state_path
+    except (OSError, ValueError, TypeError, RecursionError, StateError):
+        return ""
 
 
 def _list_folders() -> list[Path]:

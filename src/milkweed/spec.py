@@ -224,6 +224,17 @@ def _tuple(value: Any) -> Any:
     return tuple(value) if value.__class__ is list else value
 
 
+def make_lifetime(idle_timeout_s: Any) -> Lifetime:
+    """How long hosts may idle, checked: a queue later it would be too late to say what is wrong with it."""
+    is_number = isinstance(idle_timeout_s, int | float) and not isinstance(idle_timeout_s, bool)
+    if not is_number or not idle_timeout_s > 0:  # nor is nan
+        raise SpecError(
+            f"idle_timeout_s: {_shown(idle_timeout_s)} is not a number of seconds above zero",
+            hint="write idle_timeout_s=3600 for an hour",
+        )
+    return Lifetime(idle_timeout_s=idle_timeout_s)
+
+
 def make_meshes(
     sizes: Mapping[str, int],
     env: Mapping[str, Any] | None = None,
@@ -242,6 +253,11 @@ def make_meshes(
         MeshSpec(name=name, hosts=size, env=envs[name], resources=wants.get(name, Resources()))
         for name, size in sizes.items()
     )
+
+
+def is_per_mesh(env: Mapping[str, Any] | None) -> bool:
+    """Whether an environment is one per mesh name, rather than one for all."""
+    return any(isinstance(value, Mapping) for value in (env or {}).values())
 
 
 def _split_env(sizes: Mapping[str, int], env: Mapping[str, Any]) -> dict[str, dict[str, str]]:
@@ -321,7 +337,9 @@ def check_meshes(meshes: Iterable[MeshSpec]) -> None:
     for mesh in meshes:
         check_mesh_name(mesh.name)
         if mesh.name in seen:
-            raise SpecError(f"meshes: {mesh.name!r} is declared twice")
+            raise SpecError(
+                f"meshes: {mesh.name!r} is declared twice", hint="give one another name"
+            )
         seen.add(mesh.name)
         check_host_count(mesh.hosts, where=f"meshes.{mesh.name}")
         check_env(mesh.env, where=f"meshes.{mesh.name}.env")
@@ -333,16 +351,19 @@ def check_meshes(meshes: Iterable[MeshSpec]) -> None:
 def check_host_count(hosts: object, *, where: str) -> None:
     """Refuse anything but a whole number of at least one host."""
     if isinstance(hosts, bool) or not isinstance(hosts, int):
-        raise SpecError(f"{where}: {hosts!r} is not a whole number of hosts")
+        raise SpecError(f"{where}: {hosts!r} is not a whole number of hosts", hint="say 1 or more")
     if hosts < 1:
-        raise SpecError(f"{where}: {hosts} hosts; a mesh has at least one")
+        raise SpecError(f"{where}: {hosts} hosts; a mesh has at least one", hint="say 1 or more")
 
 
 def _check_resources(mesh: MeshSpec) -> None:
     for item in fields(mesh.resources):
         value = getattr(mesh.resources, item.name)
         if isinstance(value, int) and value < (0 if item.name == "gpus" else 1):
-            raise SpecError(f"meshes.{mesh.name}.{item.name}: {value} is too small")
+            raise SpecError(
+                f"meshes.{mesh.name}.{item.name}: {value} is too small",
+                hint="give a larger number, or leave it out",
+            )
 
 
 def check_plain(values: Mapping[str, Any], *, where: str) -> None:
@@ -367,6 +388,9 @@ def check_env(env: Mapping[str, str], *, where: str) -> None:
     """Refuse variables that an operating system could not carry."""
     for key, value in env.items():
         if not isinstance(key, str) or not _ENV_NAME.fullmatch(key):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
-            raise SpecError(f"{where}: {key!r} is not a name of a variable")
+            raise SpecError(
+                f"{where}: {key!r} is not a name of a variable",
+                hint="use letters, digits and _, and no digit first",
+            )
         if not isinstance(value, str) or "\0" in value:  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
             raise SpecError(f"{where}.{key}: {value!r} is not text", hint="put it in quotes")

@@ -69,9 +69,11 @@ def parse_duration(text: str | float, *, field: str) -> float:
 
 def _positive(value: _Number, field: str) -> _Number:
     if not abs(value) <= _MAX_NUMBER:  # false for nan, too
-        raise SpecError(f"{field}: the number is too large")
+        raise SpecError(f"{field}: the number is too large", hint="give a smaller number")
     if value <= 0:
-        raise SpecError(f"{field}: {value} is not more than zero")
+        raise SpecError(
+            f"{field}: {value} is not more than zero", hint="give a larger number, or leave it out"
+        )
     return value
 
 

@@ -38,6 +38,53 @@ def test_a_host_killed_during_a_call_is_named(client: Client) -> None:
     assert "event ['trainers/1']" in out
 
 
+def test_what_is_called_on_a_lost_host_says_so(client: Client) -> None:
+    """However a result is waited for, the error itself names the host, once; an actor's own error does not."""
+    out = client.run(
+        """
+        import asyncio, threading
+        class Faulty(Probe):
+            @endpoint
+            def fail(self): raise ValueError("mine")
+        job = ProcessJob({"trainers": 2})
+        actors = job.state(cached_path=None).trainers.spawn("a", Faulty)
+        actors.pid.call().get()
+        keeper = job._held.record.handle["keeper"]["pid"]
+        workers = [int(p) for p in open(f"/proc/{keeper}/task/{keeper}/children").read().split()]
+        async def wait(): return await actors.pid.call()
+        async def gather(): return await asyncio.gather(actors.pid.call(), actors.pid.call())
+        async def chain(): return await actors.pid.call().as_asyncio()
+        async def stream(): return [await each for each in actors.pid.stream()]
+        ways = {
+            "get": lambda: actors.slow.call(3).get(),
+            "timeout": lambda: actors.pid.call().get(timeout=20),
+            "result": lambda: actors.pid.call().result(),
+            "stream": lambda: [each.get() for each in actors.pid.stream()],
+            "slice": lambda: actors.slice(hosts=1).pid.call_one().get(),
+            "await": lambda: asyncio.run(wait()),
+            "gather": lambda: asyncio.run(gather()),
+            "as_asyncio": lambda: asyncio.run(chain()),
+            "async stream": lambda: asyncio.run(stream()),
+            "mine": lambda: actors.slice(hosts=0).fail.call_one().get(),
+        }
+        threading.Timer(0.5, lambda: os.kill(workers[1], 9)).start()
+        for way, call in ways.items():
+            try:
+                print(way, "went well", call())
+            except Exception as error:
+                print(f"{way}: {type(error).__name__}", getattr(error, "__notes__", []))
+        """
+    )
+    words = (
+        "SupervisionError ['host trainers/1 is lost: its worker ended: it was ended by SIGKILL']"
+    )
+    lines = out.splitlines()
+    ways = ("get", "timeout", "result", "stream", "slice", "await", "gather", "as_asyncio")
+    for way in (*ways, "async stream"):
+        assert f"{way}: {words}" in lines
+    assert "mine: ActorError []" in lines
+
+
 def test_a_lost_host_is_replaced_by_the_next_state(client: Client) -> None:
     """Recorded local hosts of which one died are replaced, with the reason in the plan."""
     client.run(

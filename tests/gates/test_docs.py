@@ -22,7 +22,7 @@ from urllib.parse import unquote
 
 import pytest
 
-from gates.tree import ROOT, name_of, project_files
+from gates.tree import ROOT, SRC, name_of, project_files
 
 BLOCK = re.compile(
     r"^(?P<fence>```+)(?P<info>[^\n`]*)\n(?P<text>.*?)^(?P=fence)\s*$", re.MULTILINE | re.DOTALL
@@ -34,6 +34,11 @@ LINK = re.compile(
 HEADING = re.compile(r"^#{1,6}\s+(.*?)\s*#*\s*$", re.MULTILINE)
 ELSEWHERE = re.compile(r"[a-z][a-z0-9+.-]*:", re.IGNORECASE)
 RUN_TIMEOUT_S = 100
+LISTED = (
+    *("worker", "backends", "backends/slurm", "backends/flux", "backends/kubernetes"),
+    *("kube", "job", "spmd", "operator"),
+)
+"""The packages of which the design names every module; of the others it tells what they are for."""
 
 
 @dataclass(frozen=True)
@@ -117,6 +122,15 @@ def test_links_lead_somewhere(page: Path) -> None:
     links = ["".join(found) for found in LINK.findall(prose(page))]
     ours = [link for link in links if not ELSEWHERE.match(link)]
     assert [link for link in ours if is_broken(page, link)] == []
+
+
+@pytest.mark.parametrize("package", LISTED)
+def test_the_design_names_every_module(package: str) -> None:
+    """Whoever looks for a module by what it does finds it in the row of its package."""
+    design = (ROOT / "docs" / "design.md").read_text("utf-8")
+    [row] = [line for line in design.splitlines() if line.startswith(f"| `{package}/` |")]
+    modules = (SRC / "milkweed" / package).glob("[!_]*.py")
+    assert sorted(path.stem for path in modules if f"`{path.stem}`" not in row) == []
 
 
 @pytest.mark.parametrize("example", examples(), ids=str)

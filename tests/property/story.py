@@ -14,7 +14,7 @@ from milkweed import registry
 from milkweed.backends.base import Capabilities
 from milkweed.backends.fake import FakeCall, FakeScheduler, use_scheduler
 from milkweed.errors import BackendError, MilkweedError
-from milkweed.job import connection
+from milkweed.job import connection, leaving
 from milkweed.job.load import SpecJob, job_load
 from milkweed.spec import JobSpec, make_meshes
 from milkweed.state import StateFile
@@ -45,7 +45,8 @@ def isolated() -> Iterator[Path]:
         tempfile.TemporaryDirectory() as name,
         mock.patch.dict(os.environ, {registry.HOME_ENV: f"{name}/home"}),
         mock.patch.dict(defaults, {"sleep": clock.sleep, "clock": clock}),
-        mock.patch.object(connection, "_open", set[connection.Connection]()),
+        mock.patch.object(connection, "connections", set[connection.Connection]()),
+        mock.patch.dict(leaving.last_deeds, clear=True),
     ):
         yield Path(name)
 

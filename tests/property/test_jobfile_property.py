@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import keyword
+import os
 import shlex
 from typing import Any
 
@@ -49,20 +50,19 @@ meshes = st.lists(
     unique_by=lambda mesh: mesh.name,
 ).map(tuple)
 texts_tuples = st.lists(texts, max_size=3).map(tuple)
+folders = full_texts.map(lambda text: os.path.abspath(f"/{text}"))
 specs = st.builds(
     JobSpec,
     name=job_names,
     backend=st.just("process"),
     meshes=meshes,
-    options=st.fixed_dictionaries(
-        {}, optional={"transport": st.just("tls"), "log_dir": full_texts}
-    ),
+    options=st.fixed_dictionaries({}, optional={"transport": st.just("tls"), "log_dir": folders}),
     client=st.fixed_dictionaries(
         {}, optional={"start_timeout": seconds, "stream_logs": st.just(False)}
     ),
     env=envs,
     code=st.builds(
-        CodeSpec, workdir=st.none() | full_texts, include=texts_tuples, exclude=texts_tuples
+        CodeSpec, workdir=st.none() | folders, include=texts_tuples, exclude=texts_tuples
     ),
     lifetime=st.builds(Lifetime, idle_timeout_s=seconds, time_limit_s=st.none() | seconds),
     run=texts_tuples,

@@ -94,7 +94,9 @@ class Lab(Nodes):
     def lose_node(self, i: int) -> None:
         """A node dies, and an administrator says so: for tests of what follows, not of how soon it is noticed."""
         self.kill_node(i)
-        self.run("scontrol", "update", f"nodename=n{i}", "state=down", "reason=lost")
+        # It is drained too: the answer to a ping from before its death may still come, and return it to service.
+        for state in ("down", "drain"):
+            self.run("scontrol", "update", f"nodename=n{i}", f"state={state}", "reason=lost")
 
     # What there is
 

@@ -49,9 +49,8 @@ def check_leaks(world: World) -> None:
         rows = [row for row in world.rows() if row.word in {"running", "pending"}]
         known |= recorded(world)
         strange = [row for row in rows if row.mark is None or row.mark.apply_id not in known]
-        names = [
-            name for name, _ in {(row.mark.name, row.mark.apply_id) for row in rows if row.mark}
-        ]
+        ids = {(row.mark.name, row.mark.apply_id) for row in rows if row.mark}
+        names = [name for name, _ in ids]
         twice = [row for row in rows if row.mark and names.count(row.mark.name) > 1]
         if not strange and not twice:
             return
@@ -82,10 +81,11 @@ def check_losses(world: World) -> None:
     rows = {row.id: row for row in world.rows()}
     for row in rows.values():
         if row.word != "ended" and row.mark:
-            if row.id not in world.tracked:
+            if (tracked := world.tracked.get(row.id)) is None:
                 world.count("allocations", "made" if row.mark.component == 0 else "grown")
-            tracked = world.tracked.setdefault(row.id, Tracked(row.id, row.mark.name, 0))
-            tracked.alive_s = time.monotonic()
+                tracked = world.tracked[row.id] = Tracked(row.id, row.mark.name, time.monotonic())
+            if row.word != "unknown":  # what was ended is COMPLETING for as long as a node is away
+                tracked.alive_s = time.monotonic()
             tracked.nodes |= set(row.nodes)
     for tracked in world.tracked.values():
         row = rows.get(tracked.id)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from programs import Client, finish, wait_until
+from slurm.hosts import start_again
 from slurm.lab import Lab
 
 CALL = """
@@ -129,11 +130,11 @@ def runs(client: Client) -> list[list[str]]:
     return [line.split() for line in path.read_text().splitlines()] if path.exists() else []
 
 
-def see_the_second_run(client: Client, lab: Lab, job_id: int) -> str:
+def see_the_second_run(client: Client, lab: Lab) -> str:
     """Let a job begin that Slurm would hold back for two minutes, and see how it ends."""
     wait_until(lambda: [job.state for job in lab.jobs()] == ["PENDING"], 60)
     assert "pending" in client.run("print(job_load('batch.json').status().describe())")
-    lab.run("scontrol", "update", f"jobid={job_id}", "starttime=now")
+    start_again(lab)
     wait_until(lambda: len(runs(client)) == 2, 60)
     return client.run("job = job_load('batch.json'); print(job.wait(60).describe()); job.kill()")
 
@@ -142,13 +143,60 @@ def test_a_batch_job_that_is_put_back_into_the_queue(client: Client, lab: Lab) -
     """Its client begins anew with its hosts, and the exit code is the one of its last run."""
     job_id = start_batch(client, lab)
     lab.run("scontrol", "requeue", str(job_id))
-    assert "ended, exit code 7" in see_the_second_run(client, lab, job_id)
+    assert "ended, exit code 7" in see_the_second_run(client, lab)
 
 
 def test_a_batch_client_whose_node_dies(client: Client, lab: Lab) -> None:
     """The job does not go on without its client: Slurm starts it again, on nodes that work."""
-    job_id = start_batch(client, lab)
+    start_batch(client, lab)
     [[first, *_others]] = runs(client)
     lab.poweroff_node(int(first.removeprefix("n")))
-    assert "ended, exit code 7" in see_the_second_run(client, lab, job_id)
+    assert "ended, exit code 7" in see_the_second_run(client, lab)
     assert first not in runs(client)[1]
+
+
+@pytest.mark.once
+def test_what_a_batch_client_has_added_ends_with_it(client: Client, lab: Lab) -> None:
+    """Added hosts are a job of their own: nobody comes to them any more, and the exit code is the client's."""
+    client.write(
+        """
+        from milkweed.job import load_current_job
+        job = load_current_job()
+        job.state()
+        job.resize("w", 3)
+        print("hosts", len(values(job.state().w.spawn_procs().spawn("p", Probe).pid.call().get())))
+        sys.exit(7)
+        """,
+        "train.py",
+    )
+    out = client.run("""
+        job = SlurmJob(meshes={"w": 2})
+        job.apply(client_script="train.py")
+        job.dump("batch.json")
+        print(job.wait(60, until="ended").describe())
+    """)
+    assert "ended, exit code 7" in out
+    wait_until(lambda: not lab.jobs(), 20)
+    assert "hosts 3" in client.run("""
+        job = job_load("batch.json")
+        print("\\n".join(line.text for line in job.logs("client")))
+        job.kill()
+    """)
+
+
+@pytest.mark.once
+def test_a_signal_for_programs_ends_no_host(client: Client, lab: Lab) -> None:
+    """Slurm sends it to all processes of the job, as before a time limit; keeper, host and actor go on."""
+    out = client.run("""
+        import subprocess, time
+        state = SlurmJob(meshes={"w": 1}).state(cached_path=None)
+        probes = state.w.spawn_procs().spawn("p", Probe)
+        before = values(probes.pid.call().get())
+        job = subprocess.check_output(["squeue", "-h", "-o", "%A"], text=True).strip()
+        for word in ("USR1", "USR2"):
+            subprocess.run(["scancel", f"--signal={word}", "--full", job], check=True)
+        time.sleep(2)
+        print("went on", values(probes.pid.call().get()) == before)
+    """)
+    assert "went on True" in out
+    lab.wait_jobs_gone()

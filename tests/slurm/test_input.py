@@ -49,6 +49,7 @@ def test_refused_before_anything_is_submitted(
     with pytest.raises(SpecError) as refused:
         SlurmJob(**{"meshes": {"w": 1}, **options}).state()
     assert words in str(refused.value)
+    assert refused.value.hint
     assert lab.run("squeue", "-h", "-t", "all").stdout == known
     assert not (client.folder / ".milkweed").exists()
     assert not client.home.exists()
@@ -56,16 +57,20 @@ def test_refused_before_anything_is_submitted(
 
 
 def test_hostile_folders_work(client: Client, lab: Lab) -> None:
-    """Weakness 13: a working folder and a log folder with spaces, quotes and dollars are only names."""
-    hostile = client.folder / "a b'c\"$(touch evil)`touch evil`"
+    """Weakness 13: a working folder and a log folder with spaces, quotes, dollars and new lines are only names."""
+    hostile = client.folder / "a b'c\"$(touch evil)`touch evil`\ntouch evil\n"
     hostile.mkdir()
     nested = Client(hostile, hostile / "home")
-    nested.run("""
-        job = SlurmJob(meshes={"w": 1}, log_dir="l o'g$(touch evil)")
+    out = nested.run("""
+        import subprocess
+        job = SlurmJob(meshes={"w": 1}, log_dir="l o'g$(touch evil)\\ntouch evil")
         actors = job.state().w.spawn_procs().spawn("p", Probe)
         actors.say.call("written").get()
+        subprocess.run(["scancel", job.status().details["slurm_jobs"]], check=True)
+        print(job.wait(60, until="ended").describe())
         job.kill()
     """)
+    assert "is CANCELLED: it was cancelled" in out
     logs = list(hostile.glob("l o'g*/monarch_job-*/w.0.log"))
     assert len(logs) == 1
     assert "written" in logs[0].read_text()
@@ -90,8 +95,9 @@ def test_a_slurm_that_is_too_old(folder: Path, lab: Lab) -> None:
     needs = r"this is Slurm 19\.05, and milkweed needs 20\.11 or newer"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PATH", f"{tools}:{os.environ['PATH']}")
-        with pytest.raises(BackendError, match=needs):
+        with pytest.raises(BackendError, match=needs) as refused:
             SlurmJob(meshes={"w": 1}).state()
+    assert "another cluster" in refused.value.hint
 
 
 def test_two_jobs_on_one_node(folder: Path, lab: Lab) -> None:
@@ -207,6 +213,8 @@ def test_logs_are_kept_by_host(client: Client, lab: Lab) -> None:
     assert "from a" not in one
     assert everything.count("from a") == 2
     assert "a/1" in everything
+    kept = [path.name for path in client.home.glob("jobs/*/logs/*.log")]
+    assert sorted(kept) == ["a.0.log", "a.1.log", "b.0.log", "part.0.0.log"]
     client.kill()
 
 

@@ -111,8 +111,35 @@ def test_a_host_whose_node_died_is_replaced(client: Client, lab: Lab) -> None:
     assert not lab.jobs()
 
 
+def test_only_the_lost_hosts_are_replaced(client: Client, lab: Lab) -> None:
+    """The next program is asked for its word; a repair leaves the Slurm job and its other hosts alone.
+
+    It is for a worker that has died though its keeper lives, too.
+    """
+    client.run("SlurmJob(meshes={'w': 2}, exclusive=False).state()")
+    [before] = lab.jobs()
+    lab.on_node(node_of(lab, 1), "pkill", "-KILL", "-x", "w/1", check=False)
+    out = client.run("""
+        from milkweed.errors import ChangedError
+        try:
+            SlurmJob(meshes={"w": 2}, exclusive=False).state()
+        except ChangedError as error:
+            print(error)
+        job = SlurmJob(meshes={"w": 2}, exclusive=False, on_change="repair")
+        state = job.state()
+        print("pids", len(values(state.w.spawn_procs().spawn("p", Probe).pid.call().get())))
+        print("lost", [host.host for host in job.status().failed_hosts])
+    """)
+    assert 'on_change="repair" asks for others in place of what was lost' in out
+    assert "pids 2" in out
+    assert "lost []" in out
+    assert {job.id for job in lab.jobs()} > {before.id}
+    client.kill()
+    assert not lab.jobs()
+
+
 def test_batch_mode(client: Client, lab: Lab) -> None:
-    """The client runs in the allocation; its exit code is the job's; its output is in the logs."""
+    """The client runs in the allocation; its exit code is the job's, in Slurm too; its output is in the logs."""
     client.write(
         """
         from milkweed.job import load_current_job
@@ -125,7 +152,10 @@ def test_batch_mode(client: Client, lab: Lab) -> None:
     )
     job = SlurmJob(meshes={"w": 2})
     job.apply(client_script="train.py")
+    [line] = lab.jobs()
     assert "exit code 7" in job.wait(READY_S).describe()
+    assert " ExitCode=7:0 " in lab.run("scontrol", "show", "job", "-o", str(line.id)).stdout
+    assert len(list(client.home.glob("jobs/*/logs/client.log"))) == 1
     assert "inside 2" in [line.text for line in job.logs("client")]
     job.kill()
     assert not lab.jobs()

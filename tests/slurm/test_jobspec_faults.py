@@ -75,6 +75,7 @@ def test_cancelled_by_somebody_else(home: Path, lab: Lab) -> None:
     assert "CANCELLED" in Transformer().status(run).entries["a"].status.reason
 
 
+@pytest.mark.once
 def test_a_controller_that_is_away(home: Path, lab: Lab) -> None:
     """Nobody answers, so nothing is known; when it is back, everything is."""
     gate = home / "gate"
@@ -89,6 +90,7 @@ def test_a_controller_that_is_away(home: Path, lab: Lab) -> None:
     assert Transformer().wait(run, 120) == 6
 
 
+@pytest.mark.once
 def test_a_submission_without_an_answer(home: Path, lab: Lab) -> None:
     """The intent stays, and whoever carries the run on submits it once."""
     transformer = Transformer()
@@ -104,6 +106,7 @@ def test_a_submission_without_an_answer(home: Path, lab: Lab) -> None:
     assert printed(run) == ["a| once"]
 
 
+@pytest.mark.once
 def test_whoever_waits_waits_for_the_controller(home: Path, lab: Lab) -> None:
     """It is away in the middle of a submission: that is told, and the job is submitted once it is back."""
     shown: list[str] = []

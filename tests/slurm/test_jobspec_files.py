@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import pytest
 
 from jobspec_work import AUTH, SECRET, Shown, check_secret, odd_folder
 from milkweed.jobspec import parse_jobspec
@@ -20,9 +21,6 @@ from milkweed.jobspec.graph import (
 from milkweed.jobspec.transformers.slurm import Transformer
 from slurm.jobspec_runs import HOSTILE, NOISE, carry_out, left_behind, make, printed, shell, submit
 from slurm.lab import Lab
-
-if TYPE_CHECKING:
-    import pytest
 
 
 def test_hostile_words_arrive_unchanged(home: Path, lab: Lab, tmp_path: Path) -> None:
@@ -87,6 +85,7 @@ def test_secrets(home: Path, lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not run.secrets.exists()
 
 
+@pytest.mark.once
 def test_nodes_without_our_files(
     private_home: Path, lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

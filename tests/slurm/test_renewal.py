@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from programs import Client, finish, read_until
 from slurm.lab import Lab
 
@@ -46,6 +48,32 @@ def test_a_follow_up_is_planned_asked_for_and_moved_to(client: Client, lab: Lab)
     lab_jobs = [job for job in lab.jobs() if job.state == "RUNNING"]
     assert len(lab_jobs) == 1
     assert ":1:0:" in lab_jobs[0].comment
+    client.kill()
+    assert not lab.jobs()
+
+
+def test_other_sizes_are_the_follow_ups_too(client: Client, lab: Lab) -> None:
+    """A mesh that grows and shrinks while a follow-up is there: that takes over with just the hosts declared."""
+    out = client.run("""
+        def declare(): return SlurmJob(meshes={"w": 1}, time_limit="60", renew="2h")   # due at once
+        declare().state()
+        job = declare()
+        job.state()
+        job.resize("w", 2)
+        def move():
+            until_s = time.monotonic() + 60
+            while job.plan().action != "move":
+                assert time.monotonic() < until_s, job.plan().render()
+                time.sleep(0.2)
+        move()
+        job.resize("w", 1)
+        move()
+        probes = job.state().w.spawn_procs().spawn("p", Probe)
+        print("moved", values(probes.variable.call("SLURM_JOB_ID").get()))
+    """)
+    [left] = [job for job in lab.jobs() if job.state == "RUNNING"]
+    assert f"moved ['{left.id}']" in out
+    assert ":1:0:" in left.comment
     client.kill()
     assert not lab.jobs()
 
@@ -101,6 +129,7 @@ def test_a_program_outlives_its_time_limit(client: Client, lab: Lab) -> None:
     assert not lab.jobs()
 
 
+@pytest.mark.once
 def test_hosts_that_end_with_their_program_are_renewed(client: Client, lab: Lab) -> None:
     """Without a record, too, the hosts move over; with the program all of them end, and nothing is left."""
     program = client.start(
@@ -125,6 +154,7 @@ def test_hosts_that_end_with_their_program_are_renewed(client: Client, lab: Lab)
     assert not client.home.exists()
 
 
+@pytest.mark.once
 def test_a_follow_up_that_sees_no_files_of_ours(folder: Path, private_home: Path, lab: Lab) -> None:
     """Its hosts are let in while the program goes on with the old ones."""
     client = Client(folder, private_home)
@@ -142,6 +172,7 @@ def test_a_follow_up_that_sees_no_files_of_ours(folder: Path, private_home: Path
     assert not lab.jobs()
 
 
+@pytest.mark.once
 def test_hosts_that_end_with_their_program_outlive_a_loss(client: Client, lab: Lab) -> None:
     """Without a record, too, a program that lost a host goes on with the others, and with one in its place."""
     program = client.start("""

@@ -6,6 +6,8 @@ import os
 import shutil
 from pathlib import Path
 
+import pytest
+
 from programs import Client, finish, wait_until
 from slurm.lab import Lab
 
@@ -54,6 +56,7 @@ def test_a_wait_goes_on_though_squeue_fails(client: Client, lab: Lab) -> None:
     assert not lab.jobs()
 
 
+@pytest.mark.once
 def test_a_deadline_is_met_though_the_controller_is_frozen(client: Client, lab: Lab) -> None:
     """What hangs is waited for no longer than was said, by who asks for hosts and by who waits for them."""
     held = """

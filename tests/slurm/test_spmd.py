@@ -77,9 +77,10 @@ def test_training_is_the_same_as_under_torchrun(client: Client) -> None:
         [str(torch / "torchrun"), "--standalone", "--nproc-per-node=4", script, "--epochs=3"],
         capture_output=True,
         text=True,
-        check=True,
+        check=False,
         timeout=120,
     )
+    assert oracle.returncode == 0, oracle.stderr
     out = client.run(
         f"""
         with SlurmJob(meshes={{"w": 2}}) as job:

@@ -17,6 +17,7 @@ FAULTS: dict[str, Callable[[Lab, int], None]] = {
 }
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_dead_node_ends_no_run_whose_ranks_miss_it(client: Client, lab: Lab, fault: str) -> None:
     """The peers of a dead node's ranks fail at once, and the run goes on with two nodes, without a restart."""

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import time
 
+import pytest
+
 from programs import Client, finish, wait_until
 from slurm.lab import Lab
 
 
+@pytest.mark.once
 def test_a_program_that_is_served_long_before_its_hosts_come(client: Client, lab: Lab) -> None:
     """serve() returns while the job is pending, run_spmd() waits and says why, and runs when Slurm starts it."""
     (client.folder / "train.py").write_text("import os\nprint('rank', os.environ['RANK'])\n")

@@ -8,22 +8,34 @@ from pathlib import Path
 
 from milkweed.job import SlurmJob
 from programs import Client, finish, read_until, wait_until
-from slurm.hosts import READY_S, command, make_hosts, node_of, start_again
+from slurm.hosts import (
+    READY_S,
+    assert_last_words,
+    command,
+    make_hosts,
+    node_of,
+    speak,
+    start_again,
+    take_nodes,
+)
 from slurm.lab import Lab
 
 
-def take_nodes(lab: Lab, *options: str) -> int:
-    """Somebody else's job, which has its nodes for itself; its number."""
-    line = ("sbatch", "--parsable", "--exclusive", "-o", "/dev/null", *options)
-    return int(lab.run(*line, "--wrap", "sleep 600").stdout)
-
-
-def test_a_node_failure_is_an_end(folder: Path, lab: Lab) -> None:
-    """Weakness 17: NODE_FAIL is an end, and whoever waits for it is told."""
+def test_a_node_failure_is_an_end(client: Client, lab: Lab) -> None:
+    """Weakness 17: NODE_FAIL is an end; who waits is told whose node it was, and what that host wrote last."""
     once = {"survive_node_failure": False, "slurm_args": ["--no-requeue"]}
     job = make_hosts(meshes={"w": 2}, **once)
-    lab.lose_node(node_of(lab, 1))
-    assert "is NODE_FAIL: a node failed" in job.wait(READY_S, until="ended").reason
+    speak(client)
+    node = node_of(lab, 1)
+    lab.lose_node(node)
+    reason = job.wait(READY_S, until="ended").reason
+    assert "is NODE_FAIL: a node failed" in reason
+    assert f"host w/1 was on node n{node}" in reason
+    assert_last_words(reason, "w/1")
+    told = command("status", "--why").partition("  w/0: the end of its log\n")[2]
+    first, _, second = told.partition("  w/1: the end of its log\n")
+    assert_last_words(first, "w/0")
+    assert_last_words(second, "w/1")
     job.kill()
 
 
@@ -71,18 +83,20 @@ def test_the_expected_start_is_told(folder: Path, lab: Lab) -> None:
     lab.run("scancel", str(rival))
 
 
-def test_status_tells_why(folder: Path, lab: Lab) -> None:
-    """`status --why`: Slurm's reason for a job that waits; of a host that failed, its own last lines."""
+def test_status_tells_why(client: Client, lab: Lab) -> None:
+    """`status --why`: Slurm's reason for a job that waits; of a host that failed, its own last lines alone."""
     waiting = SlurmJob(meshes={"w": 1}, partition="down", job_name="waiting")
     waiting.apply()
     assert "reason PartitionDown: " in command("status", "waiting", "--why")
     waiting.kill()
     job = make_hosts(meshes={"w": 2})
+    speak(client)
     lab.on_node(node_of(lab, 1), "pkill", "-KILL", "-x", "w/1")
     wait_until(lambda: bool(job.status().failed_hosts), 60)
     told = command("status", "--why")
     assert "1/2 hosts ready" in told
     assert "it was ended by SIGKILL" in told
+    assert_last_words(told, "w/1")
     job.kill()
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from programs import Client, finish, wait_until
+from slurm.hosts import start_again
 from slurm.lab import Lab
 
 USE = """
@@ -41,6 +42,7 @@ def own_logs(lab: Lab, node: int) -> list[str]:
     return lab.on_node(node, "sh", "-c", "ls -d /tmp/milkweed-logs-* || :").stdout.split()
 
 
+@pytest.mark.once
 def test_a_keeper_that_crashes_is_gone(client: Client, lab: Lab) -> None:
     """Who was connected once knows that a host which refuses is lost, and not slow: the next plan replaces it."""
     client.run('job = SlurmJob(meshes={"w": 2})' + USE)
@@ -75,7 +77,7 @@ def test_a_requeued_job_lets_its_new_hosts_in(client: Client, lab: Lab) -> None:
     lab.run("scontrol", "update", f"nodename={first[0]}", "state=drain", "reason=test")
     lab.run("scontrol", "requeue", str(job.id))
     assert any("pending" in line for line in program.stdout)
-    lab.run("scontrol", "update", f"jobid={job.id}", "starttime=now")
+    start_again(lab)
     out, err = finish(program)
     [again] = [line.split()[1:] for line in out.splitlines() if line.startswith("again")]
     assert len(again) == 2, err
@@ -83,6 +85,7 @@ def test_a_requeued_job_lets_its_new_hosts_in(client: Client, lab: Lab) -> None:
     lab.run("scontrol", "update", f"nodename={first[0]}", "state=resume")
 
 
+@pytest.mark.once
 def test_nothing_is_left_on_the_nodes(client: Client, lab: Lab) -> None:
     """The first node keeps what Slurm says of the tasks, as long as the job is there."""
     client.run('job = SlurmJob(meshes={"w": 2})' + USE)
@@ -93,6 +96,7 @@ def test_nothing_is_left_on_the_nodes(client: Client, lab: Lab) -> None:
     wait_until(lambda: not any(own_logs(lab, number) for number in numbers), 30)
 
 
+@pytest.mark.once
 def test_hosts_wait_for_a_client_that_comes_late(client: Client, lab: Lab) -> None:
     """A job that was asked for and left alone has its hosts, whenever somebody comes: none has given up."""
     client.run('job = SlurmJob(meshes={"w": 2}); job.apply(); job.dump("late.json")')

@@ -148,7 +148,10 @@ def test_with_the_controller_away_a_running_job_is_left_alone(client: Client, la
     said = read_until(program, "it waits")
     assert "unknown (squeue:" in said
     assert "nothing: job 'monarch_job'" in said
-    assert "refused: the scheduler of job 'monarch_job' did not answer within 1 s" in said
+    assert (
+        "refused: the scheduler of job 'monarch_job' did not tell within 1 s what becomes of it"
+        in said
+    )
     assert said.count("refused:") == 2
     read_until(program, "it waits", err=True)
     read_until(program, "waiting for the scheduler of job 'monarch_job'", err=True)

@@ -120,3 +120,13 @@ def space(monkeypatch: pytest.MonkeyPatch) -> Iterator[Space]:
     yield made
     for key in list(watches._watches):
         watches._watches.pop(key).stop()
+
+
+@pytest.fixture
+def in_utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Local time is UTC, as it was where the corpus was recorded."""
+    with monkeypatch.context() as patch:
+        patch.setenv("TZ", "UTC")
+        time.tzset()
+        yield
+    time.tzset()

@@ -20,8 +20,7 @@ WAITER = """
 import json, pathlib, sys
 from milkweed.errors import AccessError
 from milkweed.worker import enrol
-invitation, index, run = json.loads(sys.argv[1]), int(sys.argv[2]), pathlib.Path(sys.argv[3])
-print(json.dumps(enrol.wait_for_start(invitation, index, run)))
+print(json.dumps(enrol.wait_for_start(json.loads(sys.argv[1]), pathlib.Path(sys.argv[2]))))
 """
 
 

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from milkweed.backends.slurm.check import Component, find_problems, make_error
 from milkweed.backends.slurm.nodes import NodeRow
 from milkweed.backends.slurm.places import PartData
 from milkweed.backends.slurm.text import JobRow, Mark, render_mark
 
+HEADING = "job|JOBID|JOBID|STATE|NODELIST|EXEC_HOST|START_TIME|END_TIME|TIME_LEFT|REASON|COMMENT|NAME|end\n"
+EMPTY_QUEUE = f"echo '{HEADING.strip()}' >$home/squeue.out"
+"""What the shell does when no job is left."""
+NODES_HEADING = (
+    "node|NODELIST|HOSTNAMES|NODE_ADDR|PARTITION|AVAIL|TIMELIMIT|JOB_SIZE|STATE|CPUS|MEMORY|GRES|"
+    "AVAIL_FEATURES|REASON|end\n"
+)
+"""By them an answer without any job, or node, shows that it is one."""
 COMMANDS = ("sbatch", "squeue", "sinfo", "scontrol", "scancel", "sacct", "srun")
 APPLY_ID = "11111111-2222-4333-8444-555555555555"
 START_S = 1_794_800_000.0
@@ -24,6 +35,8 @@ env | sort >"$home/{name}.env"
 pwd >"$home/{name}.cwd"
 [ -f "$home/{name}.then" ] && . "$home/{name}.then"
 [ "{name} $*" = "scontrol show config" ] && [ -f "$home/config" ] && exec cat "$home/config"
+[ "{name} $1" = "sbatch --test-only" ] && {{ cat "$home/refusal" >&2; ! [ -s "$home/refusal" ]; exit; }}
+[ "{name} $1 $2" = "scontrol show partition" ] && exec cat "$home/partitions"
 cat "$home/{name}.out"
 cat "$home/{name}.err" >&2
 exit "$(cat "$home/{name}.code")"
@@ -31,7 +44,7 @@ exit "$(cat "$home/{name}.code")"
 
 
 class FakeSlurm:
-    """What each command prints and was asked; until told otherwise all print nothing and succeed."""
+    """What each command prints and was asked; until told otherwise all succeed, and there is nothing."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
@@ -42,8 +55,12 @@ class FakeSlurm:
             program.write_text(PROGRAM.format(home=home, name=name))
             program.chmod(0o755)
             self.answer(name)
+        self.jobs()
+        self.nodes()
         (home / "sbatch.stdin").touch()
         self.cluster("lab")
+        self.would_take(refusal="allocation failure: Requested node configuration is not available")
+        self.partitions()
 
     def answer(self, name: str, out: str = "", *, err: str = "", code: int = 0) -> None:
         """From now on a command prints this."""
@@ -61,22 +78,39 @@ class FakeSlurm:
 
     def be_away(self) -> None:
         """No command reaches the controller."""
-        (self.home / "config").unlink(missing_ok=True)
+        words = "Unable to contact slurm controller (connect failure)"
+        for name in ("config", "partitions"):
+            (self.home / name).unlink(missing_ok=True)
+        self.would_take(refusal=f"allocation failure: {words}")
         for name in COMMANDS:
-            words = "Unable to contact slurm controller (connect failure)"
             self.answer(name, err=f"slurm_load_jobs error: {words}\n", code=1)
 
-    def cluster(self, name: str) -> None:
-        """The cluster's name."""
-        (self.home / "config").write_text(f"BOOT_TIME = now\nClusterName             = {name}\n")
+    def cluster(self, name: str, **settings: str) -> None:
+        """The cluster's name, and its settings."""
+        shown = "".join(f"{key} = {value}\n" for key, value in settings.items())
+        text = f"BOOT_TIME = now\nClusterName             = {name}\n{shown}"
+        (self.home / "config").write_text(text)
+
+    def would_take(self, *, refusal: str = "") -> None:
+        """What sbatch says when it is only asked whether a job could run: it could, or why not."""
+        (self.home / "refusal").write_text(refusal and f"{refusal}\n")
+
+    def partitions(self, **counts: int) -> None:
+        """The cluster's partitions, with how many nodes each has."""
+        lines = [
+            f"PartitionName={name} AllowGroups=ALL Nodes=(null) TotalCPUs=4 TotalNodes={count} Power=\n"
+            for name, count in counts.items()
+        ]
+        (self.home / "partitions").write_text("".join(lines))
 
     def nodes(self, *names: str, partition: str = "debug*", address: str = "", **more: str) -> None:
         """The cluster has these nodes."""
-        self.answer("sinfo", render_nodes(*names, partition=partition, address=address, **more))
+        shown = render_nodes(*names, partition=partition, address=address, **more)
+        self.answer("sinfo", NODES_HEADING + shown)
 
     def jobs(self, *rows: str) -> None:
         """The queue has these jobs, as `line` writes them."""
-        self.answer("squeue", "".join(rows))
+        self.answer("squeue", "".join((HEADING, *rows)))
 
     @property
     def calls(self) -> list[list[str]]:
@@ -92,7 +126,8 @@ class FakeSlurm:
     @property
     def submitted(self) -> list[list[str]]:
         """The arguments of every submission."""
-        return [arguments for arguments in self.called("sbatch") if arguments != ["--version"]]
+        asked = ("--version", "--test-only")
+        return [words for words in self.called("sbatch") if words[0] not in asked]
 
     @property
     def script(self) -> str:
@@ -218,7 +253,20 @@ def part(*hosts: str, number: str = "0.0", **more: Any) -> PartData:
     return {**said, **more}
 
 
+def check_components(components: Sequence[Component], rows: Sequence[NodeRow]) -> None:
+    """Refuse what looks impossible, where Slurm itself has nothing to add."""
+    if problems := find_problems(components, rows):
+        raise make_error(problems)
+
+
 def save_part_file(folder: Path, data: PartData) -> None:
     """Write a part's file where the backend looks for it."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     (folder / f"part-{data['part']}.json").write_text(json.dumps(data))
+
+
+def write_log(path: Path, text: str, *, after_s: float = 1.0) -> Path:
+    """A file that was written so long after the job began."""
+    path.write_text(text)
+    os.utime(path, (START_S + after_s,) * 2)
+    return path

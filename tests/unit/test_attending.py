@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -194,6 +195,30 @@ def test_who_has_left_joins_nobody_any_more(attend: Make, keepers: list[FakeKeep
 # What a job holds
 
 
+def test_hosts_that_are_all_joined_need_no_scheduler(
+    attend: Make, backend: Backend, keepers: list[FakeKeeper], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While they run it is not asked at all; it is asked again when one has gone."""
+    monkeypatch.setattr(attending, "LOOK_S", 0.01)
+    asked: list[int] = []
+    controls = backend.controls
+
+    def count(handle: Any) -> Sequence[str]:
+        asked.append(1)
+        return controls(handle)
+
+    monkeypatch.setattr(backend, "controls", count)
+    made = attend(owner=True)
+    made.stay({}, hosts=1)
+    keepers[0].wait_for("hello")
+    wait_until(lambda: len(made._presence.sessions) == 1, WAIT_S)
+    before = len(asked)
+    made._over.wait(0.1)
+    assert len(asked) == before
+    keepers[0].close()
+    wait_until(lambda: len(asked) > before, WAIT_S)
+
+
 @pytest.fixture
 def held(home: Path, folder: Path) -> Generator[Held]:
     registry.folder_of(APPLY_ID).mkdir(parents=True)
@@ -251,6 +276,59 @@ def test_a_job_that_is_recorded_keeps_its_follow_up(
     held.keep()
     for keeper in keepers:
         keeper.wait_for("keep")
+
+
+def test_who_stays_goes_over_to_the_hosts_that_there_are_now(
+    held: Held, backend: Backend, keepers: list[FakeKeeper], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that a change of sizes has added see their owner, and those before see nothing of it."""
+    monkeypatch.setattr(attending, "LOOK_S", 0.01)
+    held.stay(cast("Any", backend))
+    keepers[0].wait_for("hello")
+    keepers[1].hosts[0]["host"] = "w/1"
+    grown = JobSpec(name="demo", backend="slurm", meshes=(MeshSpec(name="w", hosts=2),))
+
+    def resize() -> None:
+        monkeypatch.setattr(backend, "controls", lambda _handle: [k.address for k in keepers])
+        held.record = replace(held.record, spec=grown)
+
+    held.resize(grown, resize)
+    assert keepers[1].wait_for("hello")[0]["owner"] is True
+    assert orders(keepers[0]) == ["hello"]
+
+
+def test_hosts_that_a_connection_has_are_left_to_it(
+    held: Held, backend: Backend, keepers: list[FakeKeeper], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who stays asks no scheduler as long as all of them are joined, by whichever of the two."""
+    monkeypatch.setattr(attending, "LOOK_S", 0.01)
+    held.connect(cast("Any", backend), {"stream_logs": False}, owner=True).join(None)
+    asked: list[int] = []
+    monkeypatch.setattr(backend, "controls", lambda _handle: asked.append(1) or [])
+    held.stay(cast("Any", backend))
+    assert held.attendance
+    held.attendance._over.wait(0.1)
+    assert asked == []
+    assert orders(keepers[0]) == ["hello"]
+
+
+def test_hosts_that_were_handed_over_are_left_to_who_has_them(
+    held: Held, backend: Backend, keepers: list[FakeKeeper], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody is asked where they are any more, also when those are left for others."""
+    monkeypatch.setattr(attending, "LOOK_S", 0.01)
+    held.stay(cast("Any", backend))
+    keepers[0].wait_for("hello")
+    made = held.attendance
+    assert made
+    connection = held.connect(cast("Any", backend), {"stream_logs": False}, owner=True)
+    connection.join(None)
+    connection.take_over(made)
+    asked: list[int] = []
+    monkeypatch.setattr(backend, "controls", lambda _handle: asked.append(1) or [])
+    connection.close()
+    made._over.wait(0.1)
+    assert asked == []
 
 
 def test_added_hosts_see_their_owner_before_it_opens_them(

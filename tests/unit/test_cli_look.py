@@ -226,6 +226,45 @@ def test_why_tells_the_story(world: FakeScheduler) -> None:
     assert "ImportError" not in milkweed("status", "demo").stdout
 
 
+def test_why_of_a_job_that_has_ended_shows_what_each_host_wrote_last(world: FakeScheduler) -> None:
+    """No host has failed, and the time limit is no word of any program: the end of each log tells more."""
+    apply_id = apply(world)
+    for number in range(9):
+        world.write_log(apply_id, "workers/0", f"step {number}")
+    world.write_log(apply_id, "workers/1", "idle")
+    assert "step" not in milkweed("status", "demo", "--why").stdout
+    world.end(apply_id, "time limit")
+    shown = milkweed("status", "demo", "--why").stdout
+    steps = "".join(f"\n    step {number}" for number in range(3, 9))
+    assert shown.endswith(
+        f"\n  workers/0: the end of its log{steps}\n  workers/1: the end of its log\n    idle\n"
+    )
+    (job,) = json.loads(milkweed("status", "demo", "--why", "--json").stdout)["jobs"]
+    assert job["logs"]["workers/1"] == ["idle"]
+
+
+def test_why_of_a_job_that_ended_in_order_shows_no_logs(world: FakeScheduler) -> None:
+    """Nobody needs the log of what went well."""
+    apply_id = apply(world)
+    world.write_log(apply_id, "workers/0", "all is well")
+    world.end(apply_id, "it has ended", exit_code=0)
+    assert "all is well" not in milkweed("status", "demo", "--why").stdout
+
+
+def test_why_of_a_large_job_that_has_ended_is_short(world: FakeScheduler) -> None:
+    """A few hosts are shown, and how to see the others; without a log of any there is nothing to show."""
+    Path("big.yaml").write_text("name: big\non: fake\nmeshes: {workers: 500}\n")
+    assert milkweed("apply", "big.yaml").exit_code == 0
+    [apply_id] = world.allocations
+    world.end(apply_id)
+    assert "log" not in milkweed("status", "big", "--why").stdout
+    for number in range(500):
+        world.write_log(apply_id, f"workers/{number}", "the end")
+    shown = milkweed("status", "big", "--why").stdout
+    assert shown.count("the end of its log") == 8
+    assert shown.endswith("  and 492 more hosts: `milkweed logs --tail 5`\n")
+
+
 def test_why_as_json(world: FakeScheduler) -> None:
     """`status --why --json` has the events and logs as data."""
     world.fail_host(apply(world), "workers/1", "it died\nlast words")

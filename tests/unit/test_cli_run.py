@@ -13,6 +13,9 @@ from typer.testing import CliRunner, Result
 from milkweed.backends.base import Capabilities
 from milkweed.backends.fake import FakeScheduler
 from milkweed.cli.app import app
+from milkweed.plan import Renewal
+from milkweed.status import Status
+from unit.follow_ups import ENDED, running, tell_story
 
 PYTHON = sys.executable
 
@@ -186,6 +189,26 @@ def test_detached_needs_an_allocation_of_its_own(
     assert done.exit_code == 1
     assert "milkweed kill" in done.stderr
     assert len(world.allocations) == 1
+
+
+@pytest.mark.parametrize(("first", "renewal"), [(running(), Renewal.DUE), (ENDED, Renewal.WAITING)])
+def test_detached_needs_an_allocation_that_starts_it(
+    world: FakeScheduler, monkeypatch: pytest.MonkeyPatch, first: Status, renewal: Renewal
+) -> None:
+    """A follow-up starts no client, whether it is asked for or gone over to: nothing is done, and told."""
+    monkeypatch.delenv("MILKWEED_DEBUG")
+    story = tell_story(monkeypatch)
+    world.capabilities = Capabilities(batch=True)
+    Path("milkweed.yaml").write_text("name: demo\non: followed\nmeshes: {a: 2}\n")
+    Path("train.py").touch()
+    assert milkweed("apply").exit_code == 0
+    before = Path(".milkweed/demo.json").read_text()
+    story.says[0], story.renewal = [first], renewal
+    done = milkweed("run", "-d", "train.py")
+    assert done.exit_code == 1
+    assert "a detached run makes its own" in done.stderr
+    assert Path(".milkweed/demo.json").read_text() == before
+    assert story.count("renew", 0) == story.count("retire", 1) == 0
 
 
 def test_detached_is_refused_where_it_cannot_be(

@@ -2,124 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
 
 import pytest
 
-from milkweed import registry
-from milkweed.backends.base import Capabilities
 from milkweed.errors import (
     AllocationEndedError,
     DeadlineError,
     HostFailedError,
     UnreachableError,
 )
-from milkweed.events import Events
-from milkweed.job import connection as module
-from milkweed.job.connection import START_TIMEOUT_S, Connection
+from milkweed.job import leaving
+from milkweed.job.connection import START_TIMEOUT_S
 from milkweed.spec import JobSpec, MeshSpec
-from milkweed.status import HostState, HostStatus, Liveness, Status
 from milkweed.testing import FakeClock
-from unit.keepers import WAIT_S, FakeKeeper, host
-from unit.slurm_fake import APPLY_ID
-
-RUNNING = Status(liveness=Liveness.RUNNING)
-PENDING = Status(liveness=Liveness.PENDING, reason="Slurm job 7 is PENDING, reason Priority")
-UNKNOWN = Status(liveness=Liveness.UNKNOWN, reason="nobody answered")
-ENDED = Status(liveness=Liveness.ENDED, reason="Slurm job 7 is CANCELLED")
-SPEC = JobSpec(
-    name="demo",
-    backend="slurm",
-    meshes=(MeshSpec(name="w", hosts=2),),
-    client={"stream_logs": False},
-)
-
-
-class Backend:
-    """A scheduler whose hosts are keepers of this machine; what it says changes as time passes."""
-
-    name = "slurm"
-    capabilities = Capabilities()
-
-    def __init__(self, clock: FakeClock) -> None:
-        self.clock = clock
-        self.says: Callable[[float], Status] = lambda _s: RUNNING
-        """What it says so many seconds after the test began."""
-        self.gives: Callable[[float], Sequence[str]] = lambda _s: []
-        """Where keepers take orders then."""
-        self.failed: dict[str, str] = {}
-        self.unheard = False
-        self.looks = 0
-        self.admitted: list[list[str]] = []
-        self.mute = False
-
-    @property
-    def now_s(self) -> float:
-        """Seconds since the test began."""
-        return self.clock.now_s - 1000.0
-
-    def glance(self, _handle: object, *, fresh: bool = False) -> Status:
-        """What it says now."""
-        self.looks += 1
-        return self.says(self.now_s)
-
-    def controls(self, _handle: object) -> Sequence[str]:
-        """Where keepers take orders now."""
-        return self.gives(self.now_s)
-
-    def explain(self, _handle: object, label: str) -> HostStatus:
-        """What it knows of a host."""
-        state = HostState.FAILED if label in self.failed else HostState.STARTING
-        reason = self.failed.get(label, "")
-        return HostStatus(host=label, state=state, reason=reason, unheard=self.unheard)
-
-    def admit(self, _handle: object, hosts: Sequence[str]) -> None:
-        """Take down whom it was asked to let in."""
-        self.admitted.append(list(hosts))
-        if self.mute:
-            raise UnreachableError("Slurm's controller did not answer")
-
-
-class World:
-    """A connection to an allocation of two hosts, and their keepers."""
-
-    def __init__(self, tmp_path: Path, clock: FakeClock) -> None:
-        registry.folder_of(APPLY_ID).mkdir(parents=True)
-        self.clock = clock
-        self.backend = Backend(clock)
-        self.keepers = [
-            FakeKeeper(f"w/{rank}", node=f"n{rank}").listen_unix(tmp_path / f"ctl{rank}")
-            for rank in range(2)
-        ]
-        self.gone = f"tls://127.0.0.1:1/w/1#{tmp_path}/none"
-        self.events = Events(APPLY_ID)
-        self.connection = Connection(
-            cast("Any", self.backend),
-            SPEC,
-            {},
-            self.events,
-            owner=False,
-            sleep=clock.sleep,
-            clock=clock,
-        )
-
-    @property
-    def addresses(self) -> list[str]:
-        """Where both keepers take orders."""
-        return [keeper.address for keeper in self.keepers]
-
-    def joined(self) -> list[int]:
-        """How often each keeper was greeted."""
-        return [sum(o["op"] == "hello" for o in keeper.orders) for keeper in self.keepers]
-
-    def close(self) -> None:
-        """Leave, and end the keepers."""
-        self.connection.close()
-        for keeper in self.keepers:
-            keeper.close()
+from unit.joining import ENDED, PENDING, RUNNING, SPEC, UNKNOWN, World
+from unit.keepers import WAIT_S, host
 
 
 @pytest.fixture
@@ -175,6 +75,7 @@ def test_an_end_in_the_queue_ends_the_wait(world: World) -> None:
     with pytest.raises(AllocationEndedError) as caught:
         world.connection.join(None)
     assert caught.value.seen == ENDED.reason
+    assert "makes another" in caught.value.hint
 
 
 # While hosts start
@@ -212,6 +113,7 @@ def test_a_host_of_which_the_scheduler_knows_more_ends_the_wait(world: World) ->
     with pytest.raises(HostFailedError, match="host w/1 did not start") as caught:
         world.connection.join(None)
     assert "exit code 1" in caught.value.seen
+    assert "replace it" in caught.value.hint
     assert world.backend.now_s < 5
 
 
@@ -234,15 +136,6 @@ def test_a_host_that_never_answers_has_a_deadline(world: World) -> None:
         world.connection.join(None)
     assert caught.value.seen
     assert START_TIMEOUT_S <= world.backend.now_s <= START_TIMEOUT_S + 1
-
-
-def test_hosts_that_go_back_to_the_queue_are_waited_for_again(world: World) -> None:
-    """The scheduler took them back before all had answered: those that had are left, and all is begun anew."""
-    world.backend.says = lambda s: PENDING if 5 < s < 500 else RUNNING
-    world.backend.gives = lambda s: world.addresses[: 1 if s < 500 else 2]
-    world.connection.join(None)
-    assert world.joined() == [2, 1]
-    assert world.connection.usable
 
 
 def test_hosts_that_were_added_wait_in_the_queue_like_any(world: World) -> None:
@@ -334,6 +227,17 @@ def test_hosts_are_kept_when_they_are_recorded(world: World) -> None:
         assert keeper.wait_for("keep") == [{"op": "keep", "idle_timeout_s": 3600.0}]
 
 
+def test_hosts_that_come_after_the_record_are_kept_too(world: World) -> None:
+    """Those that are joined then, and those that come anew when their scheduler has taken the first back."""
+    world.connection.keep()
+    world.backend.gives = lambda _s: world.addresses
+    world.connection.join(None)
+    world.connection._begin_anew()
+    world.connection.join(None)
+    for keeper in world.keepers:
+        assert len(keeper.wait_for("keep", 2)) == 2
+
+
 def test_other_sizes_join_the_new_hosts_only(world: World) -> None:
     """After growing, the sessions that are there stay, and the next join adds the new ones."""
     world.backend.gives = lambda _s: world.addresses
@@ -366,6 +270,6 @@ def test_leaving_closes_everything(world: World) -> None:
     world.connection.join(None)
     world.connection.close()
     assert not world.connection.alive
-    assert world.connection not in module._open
+    assert world.connection not in leaving.connections
     for keeper in world.keepers:
         assert keeper.orders[-1]["op"] == "sync"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Generator, Sequence
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -133,6 +134,15 @@ def test_hosts_that_never_serve_have_a_deadline(
         connection._wait_ready(None if given_s is None else backend.clock.now_s + given_s)
     assert backend.now_s == pytest.approx(given_s or START_TIMEOUT_S)
     assert "host w/1 does not answer: its pod is not ready" in caught.value.seen
+
+
+def test_a_deadline_is_told_as_it_was_said(connection: Connection, backend: Backend) -> None:
+    """It is for all of a wait, and the last stage may have begun late."""
+    backend.serves_s = float("inf")
+    connection._spec = replace(connection._spec, client={"start_timeout": 60.0})
+    connection.join(None)
+    with pytest.raises(DeadlineError, match="the hosts were not ready within 60 s"):
+        connection._wait_ready(backend.clock.now_s + 7.0)
 
 
 def test_an_end_ends_the_wait_for_hosts_of_others(connection: Connection, backend: Backend) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Iterator
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 
 import milkweed
+from milkweed import failures
 from milkweed.errors import AllocationError
 from milkweed.hosts import Host
 
@@ -47,11 +48,16 @@ def engine(monkeypatch: pytest.MonkeyPatch, calls: Calls) -> Iterator[Any]:
         calls.append(("workers", *workers))
         return Mesh(workers, name)
 
+    def fail(_result: Any, _timeout: float | None = None) -> None:
+        raise RuntimeError
+
     actor = make_module(
         "monarch.actor",
         Actor=object,
         HostMesh=Mesh,
         ProcMesh=type("ProcMesh", (), {}),
+        Future=type("Future", (), dict.fromkeys(("get", "__await__", "as_asyncio"), fail)),
+        unhandled_fault_hook=note("fault"),
         default_bootstrap_cmd=object,
         attach=note("gateway"),
         enable_transport=note("transport"),
@@ -155,6 +161,30 @@ def test_a_program_has_one_way(engine: Any, first: str, second: str, words: str)
         attach(engine, "tls://a:5", gateway=second)
     assert words in caught.value.seen
     assert "second program" in caught.value.hint
+
+
+def test_calls_to_lost_hosts_say_so(engine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever waits for a result of the engine hears what is known, once for all jobs of a program."""
+    monkeypatch.setattr(failures, "knowing", [])
+    monkeypatch.setattr(engine, "knowing", failures.knowing)
+    for words in ("host a/0 is lost", "host b/0 is lost"):
+        knows = SimpleNamespace(is_troubled=lambda: True, describe_loss=lambda _s, it=words: [it])
+        engine.forgive_faults(knows)
+    with pytest.raises(RuntimeError) as caught:
+        engine.actor_api().Future().get()
+    assert caught.value.__notes__ == ["host a/0 is lost", "host b/0 is lost"]
+
+
+@pytest.mark.parametrize("troubled", [True, False])
+def test_a_fault_ends_the_program_unless_it_was_told(
+    engine: Any, calls: Calls, monkeypatch: pytest.MonkeyPatch, *, troubled: bool
+) -> None:
+    """A person who was told of lost hosts needs no interrupted program; any other fault is the engine's."""
+    monkeypatch.setattr(engine, "knowing", [])
+    monkeypatch.setattr(failures, "knowing", engine.knowing)
+    engine.forgive_faults(SimpleNamespace(is_troubled=lambda: troubled))
+    engine.actor_api().unhandled_fault_hook("a fault")
+    assert calls == ([] if troubled else [("fault", "a fault")])
 
 
 def test_procs_are_forked_only_where_a_keeper_is(engine: Any) -> None:

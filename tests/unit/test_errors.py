@@ -37,6 +37,12 @@ def test_what_is_not_known_is_not_said(more: dict[str, str]) -> None:
     assert str(MilkweedError("the job failed", **more)) == "the job failed"
 
 
+def test_a_usual_hint_stands_in_for_one() -> None:
+    """Where nobody knows better, an error says what always helps against its kind; who knows better is heard."""
+    assert UnreachableError("x").hint == UnreachableError.usual_hint
+    assert UnreachableError("x", hint="wait").hint == "wait"
+
+
 def test_text_that_ends_in_newlines_leaves_no_empty_lines() -> None:
     """What programs print ends in newlines; an error does not repeat them."""
     assert str(MilkweedError("x", seen="a\n\n\n")) == "x\n  seen: a"

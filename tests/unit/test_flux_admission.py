@@ -60,9 +60,9 @@ class World:
         """A keeper that waits to be let in."""
         run = self.runs / name_share(part(), index)
         run.mkdir(mode=0o700)
-        said = {"apply_id": APPLY_ID, "port": self.port, "labels": ["w/0", "w/1"], "bells": []}
+        said = {"apply_id": APPLY_ID, "port": self.port, "bells": []}
         made = subprocess.Popen(
-            [sys.executable, "-c", WAITER, json.dumps(said), str(index), str(run)],
+            [sys.executable, "-c", WAITER, json.dumps(said), str(run)],
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
@@ -97,8 +97,9 @@ def test_two_hosts_on_one_machine_are_let_in(world: World) -> None:
     """Each by its own way; what is private is told over TLS, and not by Flux."""
     keepers = [world.wait_outside(index) for index in (0, 1)]
     world.admit(*world.places())
-    for keeper in keepers:
+    for index, keeper in enumerate(keepers):
         told = json.loads(keeper.communicate(timeout=WAIT_S)[0])
+        assert told["own"] == f"w/{index}"
         assert (told["word"], told["certificates"], told["record_folder"]) == ("s3cret", [], "")
     shown = json.dumps(world.flux.calls)
     assert "s3cret" not in shown
@@ -128,11 +129,21 @@ def test_a_certificate_has_the_names_of_its_node(world: World) -> None:
         "",
     ],
 )
-def test_whoever_asks_for_nothing_gets_nothing(world: World, words: str) -> None:
+@pytest.mark.parametrize("mark", ["", enrol.BRIDGE_MARK])
+def test_whoever_asks_for_nothing_gets_nothing(world: World, mark: str, words: str) -> None:
     """A keeper that runs already, and whatever else may be printed there, is left alone."""
-    world.flux.then("exec", f"echo '{words}'; exec cat >/dev/null")
+    world.flux.then("exec", f"echo '{mark}{words}'; exec cat >/dev/null")
     world.admit(world.places()[0])
     assert len(world.flux.called("exec")) == 1
+
+
+def test_what_a_site_has_tasks_print_is_passed_over(world: World) -> None:
+    """Before and after what the bridge says."""
+    keeper = world.wait_outside(0)
+    skip = 'shift; while case "$1" in --*) true;; *) false;; esac; do shift; done\n'
+    world.flux.then("exec", f"{skip}echo 'welcome'; \"$@\"; echo '{{}}'; exit 0")
+    world.admit(world.places()[0])
+    assert json.loads(keeper.communicate(timeout=WAIT_S)[0])["word"] == "s3cret"
 
 
 def test_a_visit_that_flux_refuses(world: World) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import stat
+import time
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from milkweed.backends.base import Request
 from milkweed.backends.flux import backend as module
 from milkweed.backends.flux.backend import FluxBackend, make_handle
 from milkweed.backends.noted import SETTLE_S
+from milkweed.backends.programs import within
 from milkweed.errors import BackendError, DeadlineError, SpecError, UnreachableError
 from milkweed.job import lifecycle
 from milkweed.spec import JobSpec, MeshSpec, Resources
@@ -217,6 +219,15 @@ def test_an_instance_that_is_away_is_unknown(instance: FakeFlux) -> None:
         backend.cancel(handle)
 
 
+def test_a_second_look_asks_anew(instance: FakeFlux) -> None:
+    """What was read a moment ago agrees with nothing."""
+    backend, handle = FluxBackend(), handle_of(instance)
+    instance.jobs(item(7))
+    assert backend.poll(handle).liveness is Liveness.RUNNING
+    instance.be_away()
+    assert backend.look_again(handle).liveness is Liveness.UNKNOWN
+
+
 def test_a_job_that_ended_long_ago(instance: FakeFlux) -> None:
     """It is not in the list of late; by its number Flux still knows how it ended."""
     old = json.dumps(item(7, "INACTIVE", result="FAILED", waitstatus=768, returncode=3))
@@ -306,6 +317,14 @@ def test_a_job_that_does_not_end(instance: FakeFlux, monkeypatch: pytest.MonkeyP
     instance.jobs(item(7))
     with pytest.raises(DeadlineError, match="has not ended it yet"):
         quiet().cancel(handle_of(instance))
+
+
+def test_an_end_is_waited_for_no_longer_than_there_is_time(instance: FakeFlux) -> None:
+    """The end of a program has seconds: it is asked for at least, and nothing is forgotten."""
+    instance.jobs(item(7))
+    with within(time.monotonic()), pytest.raises(DeadlineError, match="not ended it yet"):
+        FluxBackend(sleep=lambda _s: pytest.fail("it goes on waiting")).cancel(handle_of(instance))
+    assert instance.called("cancel") == [["--message=it was killed", "7"]]
 
 
 def test_sizes_stay(instance: FakeFlux) -> None:

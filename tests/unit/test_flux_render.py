@@ -44,7 +44,7 @@ GPU = Part(
     hosts=(("trainers", 0), ("trainers", 1), ("trainers", 2)),
 )
 BATCH = {
-    "client": ("/usr/bin/python3", "train.py", "--epochs", "3", "it's $HOME"),
+    "client": ("/usr/bin/python3.11", "train.py", "--epochs", "3", "it's $HOME"),
     "state_path": "/home/ann/project/.milkweed/job.json",
     "cwd": "/home/ann/my project",
 }
@@ -127,10 +127,9 @@ def test_resources() -> None:
     assert node["with"][0]["with"] == [{"type": "core", "count": 2}, {"type": "gpu", "count": 1}]
 
 
-def test_the_invitation_names_each_host() -> None:
-    """In the order of tasks, with what ends the job; where a keeper is, is its own word."""
+def test_the_invitation_names_the_part() -> None:
+    """With what ends the job; where a keeper is, is its own word."""
     made = make_invitation(submission(PLAIN, GPU), 1)
-    assert made["labels"] == ["trainers/0", "trainers/1", "trainers/2"]
     assert made["part"] == "0.1"
     assert made["index_env"] == "FLUX_TASK_RANK"
     assert made["end"][:2] == ["flux", "cancel"]
@@ -171,7 +170,15 @@ def test_variables_that_a_job_takes_along() -> None:
 class Task:
     """The first task of a batch job, run here: its Python is a script that waits to be ended."""
 
-    def __init__(self, flux: FakeFlux, folder: Path, client: str, *, seen: bool = True) -> None:
+    def __init__(
+        self,
+        flux: FakeFlux,
+        folder: Path,
+        client: str,
+        *,
+        seen: bool = True,
+        cwd: Path | None = None,
+    ) -> None:
         self.flux = flux
         self.records = folder / "records"
         if seen:
@@ -186,7 +193,7 @@ class Task:
             logs=str(folder),
             client=("/bin/sh", "-c", client),
             state_path="/state.json",
-            cwd=str(folder),
+            cwd=str(cwd or folder),
         )
         jobspec = render_jobspec(made, 0, environment={}, others=[123])
         self.process = subprocess.Popen(
@@ -226,6 +233,16 @@ def test_a_batch_job_that_is_cancelled(flux: FakeFlux, tmp_path: Path) -> None:
     task.process.terminate()
     assert task.process.wait(20) != 0
     assert task.exit == ""
+
+
+def test_a_batch_client_without_its_folder(flux: FakeFlux, tmp_path: Path) -> None:
+    """It is not run in another one, and its log says why."""
+    task = Task(flux, tmp_path, "echo started", cwd=tmp_path / "gone")
+    assert task.process.wait(20) == 1
+    said = (tmp_path / "client.log").read_text()
+    assert str(tmp_path / "gone") in said
+    assert "cannot enter" in said
+    assert "started" not in said
 
 
 def test_a_batch_client_that_does_not_see_the_records(flux: FakeFlux, tmp_path: Path) -> None:

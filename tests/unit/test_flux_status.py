@@ -122,6 +122,16 @@ def test_a_batch_client_without_its_records(flux: FakeFlux, tmp_path: Path) -> N
     assert "needs a shared MILKWEED_HOME" in explain_end([ended], [7], tmp_path, "").reason
 
 
+def test_a_batch_client_that_failed(flux: FakeFlux, tmp_path: Path) -> None:
+    """Its own log tells why; no code of its own is explained, and what tasks said at their end is no reason."""
+    flux.answer("job eventlog", (CORPUS / "eventlog-output.json").read_text())
+    (tmp_path / "exit").write_text("78\n")
+    (tmp_path / "client.log").write_text("epoch 1\nRuntimeError: boom\n")
+    ended = row(state="INACTIVE", result="FAILED", exit_code=143)
+    lines = explain_end([ended], [7], tmp_path, "", [str(tmp_path)]).reason.splitlines()
+    assert lines[1:] == ["the end of the client's log:", "  epoch 1", "  RuntimeError: boom"]
+
+
 def test_a_job_that_flux_has_forgotten(flux: FakeFlux, tmp_path: Path) -> None:
     """It is over: an instance that answers knows all jobs that live."""
     status = explain_end([], [7, 8], tmp_path, "")

@@ -76,7 +76,7 @@ def test_the_whole_file_becomes_a_spec() -> None:
             options={"transport": "tls"},
             client={"start_timeout": 90.0},
             env={"MODE": "fast"},
-            code=CodeSpec(workdir=".", include=("*.py",), exclude=("tests", "*.pyc")),
+            code=CodeSpec(workdir=str(Path.cwd()), include=("*.py",), exclude=("tests", "*.pyc")),
             lifetime=Lifetime(idle_timeout_s=1800.0, time_limit_s=43200.0),
             run=("python", "train.py", "--lr", "0.1"),
         ),
@@ -109,8 +109,8 @@ def test_whole_numbers_are_those_of_yaml_1_2(hosts: str, count: int) -> None:
 
 def test_only_the_chosen_block_is_used() -> None:
     """Blocks of other backends wait in the file, unread, whatever they hold."""
-    spec = parse(SMALL + "slurm: {no_such_key: 1}\nlocal:\nprocess: {log_dir: logs}\n").spec
-    assert spec.options == {"log_dir": "logs"}
+    spec = parse(SMALL + "slurm: {no_such_key: 1}\nlocal:\nprocess: {python_exe: py}\n").spec
+    assert spec.options == {"python_exe": "py"}
     assert spec.client == {}
 
 
@@ -220,6 +220,42 @@ def test_the_workdir_may_be_at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     path = tmp_path / "job.yaml"
     path.write_text(SMALL + "code: {workdir: ~/src}\n")
     assert load(path).spec.code.workdir == str(tmp_path / "home" / "src")
+
+
+def test_the_folder_for_logs_is_seen_from_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One job has its logs in one place, wherever each command is run from."""
+    (tmp_path / "sub").mkdir()
+    path = tmp_path / "sub" / "job.yaml"
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    for said, meant in (("logs", "sub/logs"), ("~/logs", "home/logs"), (f"{tmp_path}/x", "x")):
+        path.write_text(SMALL + f"process: {{log_dir: {said}}}\n")
+        assert load(Path("sub/job.yaml")).spec.options == {"log_dir": str(tmp_path / meant)}
+
+
+def test_a_folder_is_what_a_backend_declares_as_one(tmp_path: Path) -> None:
+    """Another's `log_dir` may be a path on its cluster: it stays as it was said."""
+    tables: dict[str, Mapping[str, OptionField]] = {
+        "mine": {"log_dir": OptionField("text", "There."), "cache": OptionField("folder", "Here.")}
+    }
+    path = tmp_path / "job.yaml"
+    path.write_text("name: demo\non: mine\nmeshes: {a: 1}\nmine: {log_dir: l, cache: c}\n")
+    spec = load_jobfile(path, options_of=tables.get, backends=["mine"]).spec
+    assert spec.options == {"log_dir": "l", "cache": str(tmp_path / "c")}
+
+
+@pytest.mark.parametrize(
+    "line", ["code: {workdir: ~nobody-here/x}", "process: {log_dir: ~nobody-here}"]
+)
+def test_a_folder_at_nobodys_home_is_a_mistake_with_a_place(tmp_path: Path, line: str) -> None:
+    """It is told like any other, with its line."""
+    path = tmp_path / "job.yaml"
+    path.write_text(f"{SMALL}{line}\n")
+    told = load_error(path)
+    assert told.startswith(f"{path}:4:")
+    assert "begins with the home of somebody who is not known here" in told
 
 
 def load_error(path: Path) -> str:

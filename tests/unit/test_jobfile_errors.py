@@ -73,6 +73,7 @@ def test_all_mistakes_are_told_at_once() -> None:
         job.yaml:5:12: meshes.trainers.hosts: 'two' is not a whole number
           |     hosts: two
           |            ^^^
+          do:   write one, such as 2
         job.yaml:6:5: meshes.trainers.cpu: unknown key
           |     cpu: 4
           |     ^^^
@@ -92,6 +93,7 @@ def test_all_mistakes_are_told_at_once() -> None:
         job.yaml:9:17: meshes.trainers.env.2B: '2B' is not a name of a variable
           |     env: {A: 1, 2B: x, C: , D: true}
           |                 ^^
+          do:   use letters, digits and _, and no digit first
         job.yaml:9:24: meshes.trainers.env.C: has no value
           |     env: {A: 1, 2B: x, C: , D: true}
           |                        ^
@@ -138,8 +140,8 @@ def test_all_mistakes_are_told_at_once() -> None:
         ("lifetime: {time_limit: 0}", ["4:24: lifetime.time_limit: 0.0 is not more than zero"]),
         ("run: python 'x", ["4:6: run: \"python 'x\" is not a command line: no closing quotation"]),
         ("run: [python, 0.1]", ["4:15: run[1]: 0.1 is not text"]),
-        ("on_change: asq", ["4:12: on_change: 'asq' is not one of: ask, replace, new"]),
-        ("on_change: no", ["4:12: on_change: 'no' is not one of: ask, replace, new"]),
+        ("on_change: asq", ["4:12: on_change: 'asq' is not one of: ask, repair, replace, new"]),
+        ("on_change: no", ["4:12: on_change: 'no' is not one of: ask, repair, replace, new"]),
         ("k8s: {}", ["4:1: k8s: unknown key"]),
         ("local: 5", ["4:8: local: 5 is not a mapping"]),
         ("process: [a]", ["4:10: process: a list is not a mapping"]),

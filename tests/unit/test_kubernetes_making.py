@@ -20,6 +20,7 @@ from milkweed.backends.kubernetes.start import (
 )
 from milkweed.errors import BackendError, ChangedError, UnreachableError
 from milkweed.job import lifecycle
+from milkweed.job.observing import observe
 from milkweed.kube.resources import MESHES, PODS, SECRETS
 from milkweed.state import StateFile
 from unit.kubernetes_jobs import (
@@ -297,7 +298,7 @@ def go_on(spec: Any = TWO) -> None:
     """What the next program does that declares the same."""
     file = StateFile("job.json")
     wish = lifecycle.Wish(spec=spec, backend=KubernetesBackend(), apply_id=OTHER_ID)
-    record, observed = lifecycle.observe(wish.backend, file.load(), file)
+    record, observed = observe(wish.backend, file.load(), file)
     lifecycle.execute(lifecycle.plan_for(wish, observed), wish, record, file)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
@@ -14,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from milkweed.backends.kubernetes import backend
 from milkweed.backends.kubernetes.backend import KubernetesBackend
 from milkweed.backends.kubernetes.reasons import describe_pod, is_hopeless
 from milkweed.backends.kubernetes.start import (
@@ -24,6 +26,8 @@ from milkweed.backends.kubernetes.start import (
     make_invitation,
     secret_name,
 )
+from milkweed.errors import UnreachableError
+from milkweed.kube.answers import ApiError
 from milkweed.kube.resources import MESHES, SECRETS
 from milkweed.operator.ending import SPREAD_S, is_over
 from milkweed.worker.lease import LEFT_GRACE_S, Lease
@@ -121,6 +125,62 @@ def test_a_change_of_size_keeps_nobody_who_was_not_kept(space: Space, *, keep: b
     KubernetesBackend().resize(handle, make_spec({"w": 3}))
     told = json.loads(read_secret(space, secret_name(APPLY_ID))["part-0"])
     assert told["keep"] is keep
+
+
+# A record that comes later
+
+
+def kept(space: Space) -> list[bool]:
+    """Whether pods that come now outlive their client, mesh by mesh."""
+    secret = read_secret(space, secret_name(APPLY_ID))
+    return [json.loads(value)["keep"] for key, value in secret.items() if key.startswith("part-")]
+
+
+def test_pods_that_come_after_a_record_outlive_their_client(space: Space) -> None:
+    """They go on waiting for the first one, nothing else of what they are told changes, and it is told once."""
+    handle = submit(make_spec({"a": 1, "b": 2}), keep=False)
+    before = read_secret(space, secret_name(APPLY_ID))
+    KubernetesBackend().keep(handle)
+    after = read_secret(space, secret_name(APPLY_ID))
+    assert (kept(space), queued(space)) == ([True, True], [True, True])
+    assert {key for key in before if before[key] != after[key]} == {"part-0", "part-1"}
+    writes = len(space.writes)
+    KubernetesBackend().keep(handle)
+    assert len(space.writes) == writes
+
+
+def test_who_has_no_keepers_or_asks_nobody_tells_nobody(
+    space: Space, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pods of others live as their owner likes, and a client without rights knows names alone."""
+    handle = submit(FOUND, keep=False)
+    space.asked.clear()
+    KubernetesBackend().keep(handle)
+    monkeypatch.setattr(backend, "is_blind", lambda _handle: True)
+    KubernetesBackend().keep(handle)
+    assert space.asked == []
+
+
+@pytest.mark.parametrize(
+    ("status", "raised"), [(404, None), (409, UnreachableError), (403, ApiError)]
+)
+def test_a_cluster_that_says_no_is_heard(
+    space: Space,
+    monkeypatch: pytest.MonkeyPatch,
+    status: int,
+    raised: type[Exception] | None,
+) -> None:
+    """What is gone needs no word; what others have changed is read once more; who may not do it is told."""
+    handle, error = submit(keep=False), ApiError("the cluster says no")
+    error.status = status
+
+    def patch(*_: object, **_more: object) -> None:
+        raise error
+
+    monkeypatch.setattr(Space, "patch", patch)
+    with pytest.raises(raised) if raised else contextlib.nullcontext():
+        KubernetesBackend().keep(handle)
+    assert kept(space) == [False]
 
 
 def test_nothing_that_others_wrote_meanwhile_is_written_over(

@@ -17,8 +17,8 @@ from milkweed.backends.kubernetes.finding import provision_of
 from milkweed.backends.kubernetes.notes import MAX_HOSTS, read_handle
 from milkweed.backends.kubernetes.start import HANDLE_NOTE, JOB_LABEL
 from milkweed.errors import AccessError, BackendError
-from milkweed.job import lifecycle
 from milkweed.job.kubernetes import KubernetesJob
+from milkweed.job.observing import observe
 from milkweed.kube.config import Cluster
 from milkweed.kube.resources import MESHES, NAMESPACES
 from milkweed.status import Liveness
@@ -201,7 +201,7 @@ def test_another_cluster_of_the_same_name_is_not_asked(
     with pytest.raises(BackendError, match="another cluster"):
         backend.find(APPLY_ID)
     with pytest.raises(BackendError, match="another cluster"):
-        lifecycle.observe(backend, record, None)
+        observe(backend, record, None)
     assert space.objects == {}
 
 

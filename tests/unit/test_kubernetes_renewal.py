@@ -18,6 +18,7 @@ from milkweed.compute import Compute
 from milkweed.errors import SpecError, UnreachableError
 from milkweed.job import lifecycle, renewing
 from milkweed.job.kubernetes import ImageSpec, KubernetesJob
+from milkweed.job.observing import observe
 from milkweed.job.renewing import Renewer
 from milkweed.plan import Action, Plan, Renewal
 from milkweed.spec import Lifetime
@@ -64,7 +65,7 @@ def plan_now(spec: Any, record: Any) -> Plan:
     """What would be done now."""
     backend = KubernetesBackend()
     wish = lifecycle.Wish(spec=spec, backend=backend, apply_id=record.apply_id)
-    _record, seen = lifecycle.observe(backend, record, None, wish)
+    _record, seen = observe(backend, record, None, wish)
     return lifecycle.plan_for(wish, seen)
 
 

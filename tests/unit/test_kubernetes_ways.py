@@ -12,6 +12,7 @@ from milkweed.backends.kubernetes.backend import KubernetesBackend
 from milkweed.errors import BackendError, UnreachableError
 from milkweed.job import lifecycle
 from milkweed.job.load import job_load
+from milkweed.job.observing import observe
 from milkweed.plan import Action
 from milkweed.state import Record, StateFile
 from unit.kubernetes_jobs import APPLY_ID, Space, create, make_spec, submit
@@ -31,7 +32,7 @@ def ask_again(**client: Any) -> tuple[Action, Record]:
     """What the next client does that declares the same with settings of its own, and its record."""
     wish = lifecycle.Wish(spec=make_spec(client=client), backend=KubernetesBackend())
     file = StateFile(PATH)
-    record, seen = lifecycle.observe(wish.backend, file.load(), file, wish)
+    record, seen = observe(wish.backend, file.load(), file, wish)
     plan = lifecycle.plan_for(wish, seen)
     return plan.action, lifecycle.execute(plan, wish, record, file)[0]
 
@@ -72,7 +73,7 @@ def test_a_plan_is_no_deed(space: Space, folder: Path, home: Path) -> None:
     create()
     before = Path(PATH).read_bytes()
     wish = lifecycle.Wish(spec=make_spec(client={"reach": "forward"}), backend=KubernetesBackend())
-    record, _seen = lifecycle.observe(wish.backend, recorded(), None, wish)
+    record, _seen = observe(wish.backend, recorded(), None, wish)
     assert ((record and record.handle) or {})["reach"] == "forward"
     assert Path(PATH).read_bytes() == before
 
@@ -82,7 +83,7 @@ def test_a_record_that_was_deleted_stays_deleted(space: Space, folder: Path, hom
     record = create()
     StateFile(PATH).remove()
     wish = lifecycle.Wish(spec=make_spec(client={"reach": "forward"}), backend=KubernetesBackend())
-    known, seen = lifecycle.observe(wish.backend, record, None, wish)
+    known, seen = observe(wish.backend, record, None, wish)
     plan = lifecycle.plan_for(wish, seen)
     lifecycle.execute(plan, wish, known, StateFile(PATH))
     assert StateFile(PATH).load() is None

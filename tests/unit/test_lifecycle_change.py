@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -9,16 +10,19 @@ import pytest
 from milkweed import registry
 from milkweed.backends.base import Capabilities
 from milkweed.backends.fake import FakeScheduler
+from milkweed.backends.programs import is_late
 from milkweed.errors import (
     AllocationEndedError,
     ChangedError,
     NotAppliedError,
     SpecError,
 )
-from milkweed.job.load import SpecJob, job_load
+from milkweed.job.load import SpecJob, job_load, load_current_job
+from milkweed.job.watch import Watch
 from milkweed.plan import Action
 from milkweed.status import Liveness
 from milkweed.testing import Crash, crash_at
+from milkweed.worker.wire import STATE_ENV
 from unit.jobs import OTHER, PATH, SPEC, listed, make_spec, recorded, start
 
 pytestmark = pytest.mark.usefixtures("folder")
@@ -43,6 +47,100 @@ def test_replacing_ends_the_old_one_first(world: FakeScheduler) -> None:
     job.state(PATH)
     assert world.alive == [job.apply_id] == [recorded()] == listed()
     assert world.allocations[str(before)].cancelled
+
+
+@pytest.mark.parametrize("by", ["word", "size"])
+def test_only_what_was_lost_is_replaced(world: FakeScheduler, by: str) -> None:
+    """Said before or by asking for the size that there is: the allocation stays, and is whole again."""
+    world.capabilities = Capabilities(queued=True, resize=True, repairs=True)
+    before = str(start().apply_id)
+    world.fail_host(before, "a/1")
+    with pytest.raises(ChangedError) as caught:
+        SpecJob(SPEC).state(PATH)
+    assert 'on_change="repair" asks for others' in caught.value.hint
+    job = SpecJob(SPEC, on_change="repair") if by == "word" else job_load(PATH)
+    if by == "size":
+        job.resize("a", 2)
+    job.state(PATH)
+    assert world.alive == [before] == [recorded()]
+    assert job.status().ready
+
+
+@pytest.mark.parametrize("word", ["ask", "repair", "replace", "new"])
+def test_a_resize_ends_no_host_that_is_well(world: FakeScheduler, word: str) -> None:
+    """Whatever was declared for changes: who asks for a size means the hosts that there are."""
+    world.capabilities = Capabilities(queued=True, resize=True, repairs=True)
+    job = SpecJob(SPEC, on_change=word)
+    job.state(PATH)
+    world.fail_host(str(job.apply_id), "a/1")
+    job.resize("a", 2)
+    job.state(PATH)
+    assert world.alive == [job.apply_id] == [recorded()]
+    assert world.count("submit") == 1
+    assert job.status().ready
+
+
+# Within the job
+
+
+@pytest.fixture
+def inside(world: FakeScheduler, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The id of an allocation that has lost a host; the program runs for it, as `milkweed run` has it."""
+    world.capabilities = Capabilities(queued=True, resize=True, repairs=True)
+    apply_id = str(start().apply_id)
+    world.fail_host(apply_id, "a/1")
+    monkeypatch.setenv(STATE_ENV, str(Path(PATH).absolute()))
+    return apply_id
+
+
+@pytest.mark.parametrize("by", ["word", "size"])
+def test_who_runs_for_a_job_may_repair_it(world: FakeScheduler, inside: str, by: str) -> None:
+    """A repair ends nothing, so it needs no word of anybody else."""
+    job = SpecJob(SPEC, on_change="repair") if by == "word" else load_current_job()
+    if by == "size":
+        job.resize("a", 2)
+    job.state()
+    assert world.alive == [inside] == [recorded()]
+    assert job.status().ready
+
+
+@pytest.mark.parametrize("word", [None, "ask", "replace", "new"])
+def test_who_runs_for_a_job_ends_it_for_no_word(
+    world: FakeScheduler, inside: str, word: str | None
+) -> None:
+    """It would end with it; the error tells of the one thing that it can do."""
+    with pytest.raises(ChangedError) as caught:
+        SpecJob(SPEC, on_change=word).state()
+    assert caught.value.hint == 'on_change="repair" asks for others in place of what was lost'
+    assert caught.value.seen.endswith("needs your word: on_change repair")
+    assert world.alive == [inside]
+
+
+def test_who_cannot_repair_the_job_it_runs_for_is_told_so(
+    world: FakeScheduler, inside: str
+) -> None:
+    """It declares just what is there, so it is not told to declare that, and no word is asked of it."""
+    world.capabilities = Capabilities(queued=True)
+    with pytest.raises(ChangedError) as caught:
+        SpecJob(SPEC, on_change="repair").state()
+    assert "must not end it" in caught.value.hint
+    assert "on_change" not in caught.value.seen
+    assert world.alive == [inside]
+
+
+@pytest.mark.parametrize("word", ["ask", "repair", "replace"])
+def test_who_declares_something_else_within_a_job_is_told_so(
+    world: FakeScheduler, inside: str, word: str
+) -> None:
+    """Whatever word it gives: another declaration would end the job that it runs for."""
+    with pytest.raises(ChangedError) as caught:
+        SpecJob(OTHER, on_change=word).state()
+    assert "declare the same" in caught.value.hint
+    assert "needs your word" not in caught.value.seen
+    assert world.alive == [inside]
+
+
+# Replacing, and keeping
 
 
 def test_new_keeps_the_old_one_beside(world: FakeScheduler) -> None:
@@ -174,3 +272,20 @@ def test_waiting_for_what_has_ended_is_an_error(world: FakeScheduler) -> None:
     assert job.wait(until="ended").liveness is Liveness.ENDED
     with pytest.raises(SpecError, match="is not known"):
         job.wait(until="happy")
+
+
+def test_a_deadline_is_for_all_of_a_state(
+    world: FakeScheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also for finding out what became of the hosts that were there before."""
+    job = SpecJob(make_spec(client={"stream_logs": False, "start_timeout": 0.01}))
+    job.state(PATH)
+    limits: list[bool] = []
+
+    def settle(_watch: object) -> None:
+        time.sleep(0.02)
+        limits.append(is_late())
+
+    monkeypatch.setattr(Watch, "settle", settle)
+    job.state(PATH)
+    assert limits == [True]

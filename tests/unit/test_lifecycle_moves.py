@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from pathlib import Path
 
 import pytest
 
-from milkweed import backends
-from milkweed.backends.base import Capabilities
+from milkweed import backends, registry
+from milkweed.backends.base import Capabilities, Handle
 from milkweed.backends.fake import FakeBackend, FakeScheduler
 from milkweed.errors import (
     BackendError,
@@ -16,6 +17,8 @@ from milkweed.errors import (
     UnreachableError,
 )
 from milkweed.job.load import SpecJob
+from milkweed.plan import Action
+from milkweed.spec import JobSpec
 from unit.jobs import OTHER, PATH, SPEC, listed, make_spec, recorded, start
 
 pytestmark = pytest.mark.usefixtures("folder")
@@ -88,3 +91,40 @@ def test_a_dead_record_is_overwritten(world: FakeScheduler) -> None:
     job.apply()
     job.state(PATH)
     assert [recorded()] == world.alive == listed() == [job.apply_id]
+
+
+@pytest.mark.parametrize(
+    ("error", "unfinished"),
+    [
+        (None, False),
+        (BackendError("it was refused"), False),
+        (UnreachableError("nobody answered"), True),
+        (KeyboardInterrupt(), True),
+    ],
+)
+def test_a_change_of_sizes_is_on_record_until_it_is_done(
+    world: FakeScheduler,
+    monkeypatch: pytest.MonkeyPatch,
+    error: BaseException | None,
+    unfinished: bool,
+) -> None:
+    """Whatever ended it in the middle, the next plan finishes it; what was refused is as it was."""
+    world.capabilities = Capabilities(resize=True)
+    apply_id = str(start().apply_id)
+    resize = FakeBackend.resize
+
+    def fail(backend: FakeBackend, handle: Handle, spec: JobSpec) -> Handle:
+        if error:
+            raise error
+        return resize(backend, handle, spec)
+
+    monkeypatch.setattr(FakeBackend, "resize", fail)
+    bigger = SpecJob(make_spec({"a": 3}))
+    with contextlib.suppress(BackendError, KeyboardInterrupt):
+        bigger.state(PATH)
+    assert registry.resizing_path(apply_id).exists() is unfinished
+    again = SpecJob(make_spec({"a": 2 if error else 3})).plan(PATH)
+    assert again.action is (Action.RESIZE if unfinished else Action.REUSE)
+    monkeypatch.setattr(FakeBackend, "resize", resize)
+    SpecJob(make_spec({"a": 2 if error else 3})).state(PATH)
+    assert not registry.resizing_path(apply_id).exists()

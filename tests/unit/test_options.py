@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -44,6 +45,8 @@ def read(type_: OptionType, value: Any, **more: Any) -> tuple[Any, list[tuple[st
     ("type_", "value", "expected"),
     [
         ("text", "no", "no"),
+        ("folder", "/a/../b", "/b"),
+        ("folder", Path("/a"), "/a"),
         ("int", 3, 3),
         ("int", -3, -3),
         ("int", MAX_INT, MAX_INT),
@@ -74,6 +77,8 @@ def test_good_values_come_out_checked(type_: OptionType, value: Any, expected: A
 
 
 QUOTE = "put it in quotes"
+NUMBER = "write one, such as 2"
+CLOSE = "close what is quoted, or give a list of words"
 SIZE = "write a number with a unit, such as 512Mi, 16Gi or 200GB"
 DURATION = "write a number with a unit, such as 90s, 5m or 1h30m, or a time such as 12:00:00"
 NO_CHARACTER = "has a character that no program can be given"
@@ -85,35 +90,40 @@ NO_CHARACTER = "has a character that no program can be given"
         ("text", 8, "key: 8 is not text", QUOTE),
         ("text", 0.5, "key: 0.5 is not text", QUOTE),
         ("text", True, "key: true is not text", QUOTE),
-        ("text", ["a"], "key: a list is not text", ""),
-        ("text", {}, "key: a mapping is not text", ""),
-        ("text", "", "key: is empty", ""),
+        ("text", ["a"], "key: a list is not text", "write text"),
+        ("text", {}, "key: a mapping is not text", "write text"),
+        ("text", "", "key: is empty", "give it one, or take the key out"),
         ("text", None, "key: has no value", "give it one, or take the key out"),
-        ("text", "a\0b", rf"key: 'a\x00b' {NO_CHARACTER}", ""),
-        ("text", "\ud800", rf"key: '\ud800' {NO_CHARACTER}", ""),
-        ("int", "two", "key: 'two' is not a whole number", ""),
+        ("text", "a\0b", rf"key: 'a\x00b' {NO_CHARACTER}", "leave it out"),
+        ("text", "\ud800", rf"key: '\ud800' {NO_CHARACTER}", "leave it out"),
+        ("int", "two", "key: 'two' is not a whole number", NUMBER),
         ("int", "2", "key: '2' is not a whole number", "take it out of the quotes"),
-        ("int", 2.0, "key: 2.0 is not a whole number", ""),
-        ("int", False, "key: false is not a whole number", ""),
-        ("int", 2**63, "key: 9223372036854775808 is too large", ""),
-        ("number", "1.5x", "key: '1.5x' is not a number", ""),
-        ("number", math.inf, "key: inf is too large", ""),
-        ("number", math.nan, "key: nan is not a number", ""),
-        ("number", True, "key: true is not a number", ""),
+        ("int", 2.0, "key: 2.0 is not a whole number", NUMBER),
+        ("int", False, "key: false is not a whole number", NUMBER),
+        ("int", 2**63, "key: 9223372036854775808 is too large", "give a smaller number"),
+        ("number", "1.5x", "key: '1.5x' is not a number", NUMBER),
+        ("number", math.inf, "key: inf is too large", "give a smaller number"),
+        ("number", math.nan, "key: nan is not a number", NUMBER),
+        ("number", True, "key: true is not a number", NUMBER),
         ("bool", "no", "key: 'no' is not true or false", "write true or false"),
         ("bool", 1, "key: 1 is not true or false", "write true or false"),
         ("size", "64Q", "key: '64Q' is not a size", SIZE),
         ("size", 1.5, "key: 1.5 is not a size", SIZE),
         ("size", True, "key: true is not a size", SIZE),
         ("size", [], "key: a list is not a size", SIZE),
-        ("size", 0, "key: 0 is not more than zero", ""),
+        ("size", 0, "key: 0 is not more than zero", "give a larger number, or leave it out"),
         ("duration", "soon", "key: 'soon' is not a duration", DURATION),
         ("duration", math.nan, "key: nan is not a duration", DURATION),
         ("duration", False, "key: false is not a duration", DURATION),
-        ("duration", -1, "key: -1.0 is not more than zero", ""),
+        (
+            "duration",
+            -1,
+            "key: -1.0 is not more than zero",
+            "give a larger number, or leave it out",
+        ),
         ("texts", "a", "key: 'a' is not a list", "write a list: [first, second]"),
         ("texts", ["a", 1], "key[1]: 1 is not text", QUOTE),
-        ("words", "a 'b", 'key: "a \'b" is not a command line: no closing quotation', ""),
+        ("words", "a 'b", 'key: "a \'b" is not a command line: no closing quotation', CLOSE),
         ("words", "", "key: is empty", "write a command, or take the key out"),
         ("words", [], "key: is empty", "write a command, or take the key out"),
         ("words", ["a", 0.1], "key[1]: 0.1 is not text", QUOTE),
@@ -121,10 +131,15 @@ NO_CHARACTER = "has a character that no program can be given"
         ("env", ["A"], "key: a list is not a mapping", 'write variables: {NAME: "text"}'),
         ("env", {"A": 1}, "key.A: 1 is not text", QUOTE),
         ("env", {"A": None}, "key.A: has no value", 'write "" for an empty text'),
-        ("env", {"1A": "x"}, "key.1A: '1A' is not a name of a variable", ""),
-        ("env", {"A": "\0"}, rf"key.A: '\x00' {NO_CHARACTER}", ""),
-        ("data", {"a": [1, math.inf]}, "key.a[1]: inf is too large", ""),
-        ("data", {"a": "\0"}, rf"key.a: '\x00' {NO_CHARACTER}", ""),
+        (
+            "env",
+            {"1A": "x"},
+            "key.1A: '1A' is not a name of a variable",
+            "use letters, digits and _, and no digit first",
+        ),
+        ("env", {"A": "\0"}, rf"key.A: '\x00' {NO_CHARACTER}", "leave it out"),
+        ("data", {"a": [1, math.inf]}, "key.a[1]: inf is too large", "give a smaller number"),
+        ("data", {"a": "\0"}, rf"key.a: '\x00' {NO_CHARACTER}", "leave it out"),
     ],
 )
 def test_bad_values_are_named(type_: OptionType, value: Any, problem: str, hint: str) -> None:
@@ -158,7 +173,9 @@ def test_choices_are_listed_and_the_near_one_suggested() -> None:
     assert read("text", "tlss", **field)[1] == [
         ("key: 'tlss' is not one of: ipc, tls", "did you mean 'tls'?")
     ]
-    assert read("text", "carrier", **field)[1] == [("key: 'carrier' is not one of: ipc, tls", "")]
+    assert read("text", "carrier", **field)[1] == [
+        ("key: 'carrier' is not one of: ipc, tls", "write ipc or tls")
+    ]
 
 
 def test_minimum_is_told() -> None:
@@ -285,7 +302,8 @@ def test_checked_options_name_all_mistakes() -> None:
     assert str(caught.value) == (
         "process.transport: 'tcp' is not one of: ipc, tls\n"
         "process.logdir: unknown key\n"
-        "  do:   did you mean 'log_dir'?"
+        "  do:   write ipc or tls\n"
+        "        did you mean 'log_dir'?"
     )
 
 

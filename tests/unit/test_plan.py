@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from milkweed.plan import Action, Change, Observed, Plan, diff_specs, make_plan
+from milkweed.plan import Action, Change, Observed, Plan, Renewal, diff_specs, make_plan
 from milkweed.spec import JobSpec, Lifetime, Resources, make_meshes
 from milkweed.status import HostState, HostStatus, Liveness, Status
 
@@ -235,6 +235,35 @@ def test_a_host_that_is_only_not_heard_is_no_loss() -> None:
     """A cable that was pulled ends no allocation, whatever the person has allowed."""
     plan = make_plan(spec({"a": 3}), with_unheard("a/1"), on_change="replace")
     assert plan.action is Action.REUSE
+
+
+def test_lost_hosts_can_be_repaired() -> None:
+    """Others take their place where sizes can change; nobody has to end what is well for them."""
+    asked = make_plan(spec({"a": 3}), with_lost("a/1"), can_repair=True)
+    assert (asked.action, asked.approved, asked.repairable) == (Action.REPLACE, False, True)
+    assert asked.render().endswith("needs your word: on_change repair, replace, or new")
+    plan = make_plan(spec({"a": 3}), with_lost("a/1"), can_repair=True, on_change="repair")
+    assert (plan.action, plan.approved) == (Action.RESIZE, True)
+    assert "hosts were lost: a/1 (its node is DOWN); others take their place" in plan.reasons
+
+
+def test_a_repair_ends_nothing_for_a_follow_up_that_waits() -> None:
+    """Hosts that are well are not exchanged for a place in the queue."""
+    observed = replace(with_lost("a/1"), renewal=Renewal.WAITING)
+    plan = make_plan(spec({"a": 3}), observed, can_repair=True, on_change="repair")
+    assert (plan.action, plan.moves) == (Action.RESIZE, False)
+
+
+def test_a_repair_is_for_lost_hosts_only() -> None:
+    """Another declaration, and a backend whose sizes are fixed, still need another word."""
+    cases = [
+        make_plan(spec({"a": 3}), with_lost("a/1"), on_change="repair"),
+        make_plan(
+            spec({"a": 3}, options={"x": 1}), with_lost("a/1"), can_repair=True, on_change="repair"
+        ),
+    ]
+    for plan in cases:
+        assert (plan.action, plan.approved, plan.repairable) == (Action.REPLACE, False, False)
 
 
 @pytest.mark.parametrize("word", [None, "replace"])

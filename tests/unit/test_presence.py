@@ -102,6 +102,20 @@ def test_joining_again_joins_only_who_was_missing(
     assert [len(keeper.orders) for keeper in keepers] == [1, 1, 1]
 
 
+def test_what_is_told_to_all_is_told_to_those_who_come_later(
+    presence: Presence, keepers: list[FakeKeeper]
+) -> None:
+    """Each hears it once, right after who we are; what is only sent is for those who are there."""
+    presence.join(addresses(keepers)[:1])
+    presence.tell({"op": "keep", "idle_timeout_s": 5})
+    presence.send({"op": "leave", "back_s": 1})
+    presence.join(addresses(keepers))
+    for keeper in keepers:
+        keeper.wait_for("keep")
+    assert [order["op"] for order in keepers[0].orders] == ["hello", "keep", "leave"]
+    assert [order["op"] for order in keepers[2].orders] == ["hello", "keep"]
+
+
 def test_many_are_joined_at_once(presence: Presence, keepers: list[FakeKeeper]) -> None:
     """A keeper that takes its time does not keep the others waiting."""
     meet = threading.Barrier(3)

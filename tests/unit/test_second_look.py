@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -24,15 +25,15 @@ WELL = Status(
 )
 ENDED = Status(liveness=Liveness.ENDED, reason="it was cancelled")
 UNKNOWN = Status(liveness=Liveness.UNKNOWN, reason="nobody answers")
+PLAN = Plan(action=Action.REPLACE, reasons=("hosts were lost: w/0",), spec=SPEC)
+RECORD = Record(spec=SPEC, phase="submitted", apply_id="x", handle={"jobs": [1]})
 
 
 def look(status: Status, *, queued: bool = True, **changes: Any) -> None:
     backend: Any = SimpleNamespace(
         capabilities=SimpleNamespace(queued=queued), poll=lambda _handle: status
     )
-    plan = Plan(action=Action.REPLACE, reasons=("hosts were lost: w/0",), spec=SPEC, **changes)
-    record = Record(spec=SPEC, phase="submitted", apply_id="x", handle={"jobs": [1]})
-    look_again(plan, backend, record)
+    look_again(replace(PLAN, **changes), backend, RECORD)
 
 
 @pytest.mark.parametrize("status", [LOST, ENDED])
@@ -58,3 +59,14 @@ def test_what_a_person_declares_needs_one_look() -> None:
 def test_what_is_had_at_once_needs_one_look() -> None:
     """Local hosts cost nothing to get."""
     look(WELL, queued=False)
+
+
+def test_a_second_look_is_no_repetition_of_the_first() -> None:
+    """A backend that may answer from what it was told before is asked for a look from now on."""
+    backend: Any = SimpleNamespace(
+        capabilities=SimpleNamespace(queued=True),
+        poll=lambda _handle: LOST,
+        look_again=lambda _handle: WELL,
+    )
+    with pytest.raises(UnreachableError, match="two looks"):
+        look_again(PLAN, backend, RECORD)

@@ -10,6 +10,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Generator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import pytest
 from cryptography import x509
 
 from milkweed.backends import launch
+from milkweed.backends.admitting import certify
 from milkweed.backends.credentials import ensure_authority, ensure_client
 from milkweed.backends.launch import render_bridge
 from milkweed.backends.slurm import admission
@@ -139,11 +141,9 @@ class World:
         """A keeper that waits to be let in."""
         run = self.runs / f"{SHARE}.{index}"
         run.mkdir(mode=0o700)
-        labels = [f"w/{number}" for number in range(4)]
-        said = {"apply_id": APPLY_ID, "port": self.port, "labels": labels, "bells": []}
-        invitation = json.dumps(said)
+        invitation = json.dumps({"apply_id": APPLY_ID, "port": self.port, "bells": []})
         made = subprocess.Popen(
-            [sys.executable, "-c", WAITER, invitation, str(index), str(run)],
+            [sys.executable, "-c", WAITER, invitation, str(run)],
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
@@ -191,6 +191,25 @@ def test_a_host_that_waits_is_let_in_and_told(world: World) -> None:
     assert "s3cret" not in "".join(arguments)
 
 
+def test_a_host_is_told_which_it_is(world: World) -> None:
+    """A host before it was given back, before the start or since: the number of its task does not tell."""
+    keeper = world.wait_outside()
+    [first] = world.places("n1")
+    hosts = [{"mesh": mesh, "rank": 0} for mesh in ("w", "v")]
+    told = {**first.part, "hosts": hosts, "released": [0]}
+    [place] = make_places([row(nodes=("n1",))], {0: told})
+    world.admit(place)
+    assert json.loads(keeper.communicate(timeout=WAIT_S)[0])["own"] == "v/0"
+
+
+def test_nobody_is_let_in_of_whom_it_is_not_known_which_host_it_is(world: World) -> None:
+    """It waits on: whoever knows that comes later."""
+    keeper = world.wait_outside()
+    [first] = world.places("n1")
+    world.admit(replace(first, node="n2"))
+    assert keeper.poll() is None
+
+
 def test_a_certificate_is_for_the_node_that_asked(world: World) -> None:
     """Its names are Slurm's own for that node, and those the machine has itself."""
     keeper = world.wait_outside()
@@ -207,7 +226,7 @@ def test_a_certificate_is_for_the_node_that_asked(world: World) -> None:
 
 def say(*messages: dict[str, Any]) -> str:
     """Tasks that print this, and read what comes."""
-    lines = "".join(f"{json.dumps(message)}\n" for message in messages)
+    lines = "".join(f"{enrol.BRIDGE_MARK}{json.dumps(message)}\n" for message in messages)
     return f"cat <<'EOF'\n{lines}EOF\nexec cat >/dev/null"
 
 
@@ -217,6 +236,31 @@ def test_hosts_that_do_not_wait_are_left_alone(world: World) -> None:
     with FakeKeeper("w/0") as keeper:
         world.admit(*world.places("n1"))
         assert keeper.orders == []
+
+
+def test_what_a_site_has_tasks_print_is_passed_over(world: World) -> None:
+    """Before the bridge says something, between its lines, and on the very line."""
+    keeper = world.wait_outside()
+    bridge = 'SLURM_PROCID=0 "$@" | while read -r line; do echo "[]"; printf "a line %s\\n" "$line"; done'
+    world.answer_with(f"echo 'welcome to n1'; echo '{{}}'; echo '7'\n{bridge}")
+    world.admit(*world.places("n1"))
+    assert json.loads(keeper.communicate(timeout=WAIT_S)[0])["word"] == "s3cret"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {},
+        {"index": "0", "ev": "request"},
+        {"index": "9", "ev": "request", "csr": "", "names": []},
+        {"index": "x", "ev": "request", "csr": "", "names": []},
+        {"ev": "request", "csr": "", "names": []},
+    ],
+)
+def test_an_answer_that_is_none_of_a_keepers(world: World, answer: dict[str, Any]) -> None:
+    """Whoever waits for the host waits on, and looks again."""
+    world.answer_with(say(answer))
+    world.admit(*world.places("n1"))
 
 
 def test_a_step_that_slurm_refuses_is_no_error(world: World) -> None:
@@ -245,7 +289,7 @@ def test_names_that_no_certificate_carries_are_passed_over(world: World, tmp_pat
     odd = ["", "*.evil", "a b", "localhost", "127.0.0.1:80"]
     request = {"index": "1", "ev": "request", "csr": csr, "names": odd}
     [_first, second] = world.places("n1", "n2")
-    made = admission._certify(world.authority, request, ("n1", "n2"), second)
+    made = certify(world.authority, request, second)
     found = x509.load_pem_x509_certificate(made["certificate"].encode())
     names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     assert {str(name.value) for name in names} == {"127.0.0.1", "n2", "localhost"}

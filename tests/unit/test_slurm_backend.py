@@ -14,7 +14,7 @@ from milkweed.backends.base import Request
 from milkweed.backends.slurm import backend as module
 from milkweed.backends.slurm.backend import SlurmBackend
 from milkweed.errors import BackendError, SpecError, UnreachableError
-from milkweed.job import lifecycle
+from milkweed.job.observing import observe
 from milkweed.spec import JobSpec, MeshSpec
 from milkweed.state import StateFile
 from milkweed.status import Liveness
@@ -150,8 +150,9 @@ def test_a_folder_for_logs_that_cannot_be_made(
 ) -> None:
     """The error names the parameter, and nothing is left."""
     (tmp_path / "file").touch()
-    with pytest.raises(SpecError, match="log_dir: "):
+    with pytest.raises(SpecError, match="log_dir: ") as caught:
         create(make_spec(log_dir=str(tmp_path / "file" / "logs")))
+    assert "write to" in caught.value.hint
     assert (cluster.submitted, left_behind(home)) == ([], [])
 
 
@@ -159,7 +160,7 @@ def test_a_batch_client_is_in_the_script(cluster: FakeSlurm, folder: Path) -> No
     """The client's command line, its folder and where its job is on record."""
     record = create(client_script=("python", "train.py", "a b"))
     assert "exec python train.py 'a b') </dev/null" in cluster.script
-    assert f"cd {folder} || exit 1" in cluster.script
+    assert f"{{ cd {folder} || {{ echo" in cluster.script
     assert f"MILKWEED_STATE={(folder / 'job.json').resolve()}" in cluster.script
     assert record.batch
 
@@ -179,6 +180,7 @@ def test_a_refusal_leaves_nothing(
     with pytest.raises(BackendError, match="Slurm refused") as caught:
         create(make_spec(**options))
     assert "Invalid qos" in caught.value.seen
+    assert "sacctmgr" in caught.value.hint
     assert left_behind(home) == []
     assert [path for path in folder.rglob("*") if path.name != "logs"] == []
 
@@ -193,7 +195,7 @@ def test_a_lost_answer_is_found_again(cluster: FakeSlurm, folder: Path) -> None:
     assert record is not None
     assert (record.phase, record.apply_id, record.handle) == ("intent", APPLY_ID, None)
     cluster.jobs(line(41, state="PENDING"))
-    found, observed = lifecycle.observe(SlurmBackend(), record, StateFile("job.json"))
+    found, observed = observe(SlurmBackend(), record, StateFile("job.json"))
     assert found is not None
     assert found.handle == handle_of(41)
     assert observed.status is not None
@@ -210,7 +212,7 @@ def test_an_answer_without_a_number_is_not_known(cluster: FakeSlurm, folder: Pat
     assert record is not None
     assert record.phase == "intent"
     cluster.jobs(line(41))
-    found, _observed = lifecycle.observe(SlurmBackend(), record, StateFile("job.json"))
+    found, _observed = observe(SlurmBackend(), record, StateFile("job.json"))
     assert found is not None
     assert found.handle == handle_of(41)
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
 
 from milkweed import registry
-from milkweed.backends.slurm import backend as module
+from milkweed.backends.programs import within
+from milkweed.backends.slurm import ending
 from milkweed.backends.slurm.backend import SlurmBackend
 from milkweed.errors import DeadlineError, UnreachableError
 from milkweed.job import lifecycle
 from milkweed.state import StateFile
-from unit.slurm_fake import APPLY_ID, FakeSlurm, line
+from unit.slurm_fake import APPLY_ID, EMPTY_QUEUE, FakeSlurm, line
 from unit.slurm_jobs import OTHER_ID, create, handle_of, left_behind
 
 
@@ -50,7 +52,7 @@ def test_what_has_ended_is_not_cancelled(cluster: FakeSlurm) -> None:
 def test_every_generation_is_ended(cluster: FakeSlurm) -> None:
     """A follow-up that nobody has gone over to yet ends with the rest."""
     cluster.jobs(line(7), line(12, generation=1, state="PENDING"))
-    cluster.then("scancel", ': >"$home/squeue.out"')
+    cluster.then("scancel", EMPTY_QUEUE)
     SlurmBackend().cancel(handle_of())
     assert cluster.called("scancel") == [["7", "12"]]
 
@@ -59,12 +61,20 @@ def test_an_end_that_does_not_come_has_a_deadline(
     cluster: FakeSlurm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A node that hangs keeps a job completing: the error says what Slurm says, and that one can ask again."""
-    monkeypatch.setattr(module, "CANCEL_TIMEOUT_S", -1.0)
+    monkeypatch.setattr(ending, "CANCEL_TIMEOUT_S", -1.0)
     cluster.jobs(line(7, state="COMPLETING"))
     with pytest.raises(DeadlineError, match="not ended it yet") as caught:
         SlurmBackend().cancel(handle_of())
     assert "COMPLETING" in caught.value.seen
     assert "repeated" in caught.value.hint
+
+
+def test_an_end_is_waited_for_no_longer_than_there_is_time(cluster: FakeSlurm) -> None:
+    """The end of a program has seconds: it is asked for at least, and nothing is forgotten."""
+    cluster.jobs(line(7))
+    with within(time.monotonic()), pytest.raises(DeadlineError, match="not ended it yet"):
+        SlurmBackend(sleep=lambda _s: pytest.fail("it goes on waiting")).cancel(handle_of())
+    assert cluster.called("scancel") == [["7"]]
 
 
 def test_ending_while_nobody_answers_changes_nothing(
@@ -83,7 +93,7 @@ def test_an_end_forgets_everything(cluster: FakeSlurm, folder: Path, home: Path)
     """Record, keys and logs go with the allocation."""
     record = create()
     cluster.jobs(line(7))
-    cluster.then("scancel", ': >"$home/squeue.out"')
+    cluster.then("scancel", EMPTY_QUEUE)
     lifecycle.end(SlurmBackend(), record, StateFile("job.json"))
     assert left_behind(home) == []
     assert list(folder.iterdir()) == []

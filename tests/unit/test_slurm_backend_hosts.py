@@ -12,7 +12,16 @@ from typing import Any
 import pytest
 
 from milkweed import registry
-from milkweed.backends.base import Admits, Controls, Explains, Glances, Lists, Renews, Resizes
+from milkweed.backends.base import (
+    Admits,
+    Controls,
+    Explains,
+    Glances,
+    KeepsLogs,
+    Lists,
+    Renews,
+    Resizes,
+)
 from milkweed.backends.slurm import commands
 from milkweed.backends.slurm.backend import SlurmBackend
 from milkweed.backends.slurm.start import load_parts
@@ -21,7 +30,7 @@ from milkweed.control import parse_door
 from milkweed.errors import AllocationError, BackendError, UnreachableError
 from milkweed.status import HostState, Liveness
 from milkweed.worker.wire import up_file
-from unit.slurm_fake import APPLY_ID, FakeSlurm, line, part, row, save_part_file
+from unit.slurm_fake import APPLY_ID, FakeSlurm, line, part, row, save_part_file, write_log
 from unit.slurm_jobs import handle_of
 from unit.slurm_world import MACHINES, NODES, World
 
@@ -37,8 +46,8 @@ def job(
 
 
 def test_the_backend_offers_what_the_job_needs() -> None:
-    """It lists, resizes, glances, explains, controls, admits and renews."""
-    offers = (Admits, Controls, Explains, Glances, Lists, Renews, Resizes)
+    """It lists, resizes, glances, explains, controls, admits, renews, and has the logs of what is gone."""
+    offers = (Admits, Controls, Explains, Glances, KeepsLogs, Lists, Renews, Resizes)
     assert [each for each in offers if not isinstance(SlurmBackend(), each)] == []
 
 
@@ -131,8 +140,8 @@ def test_orders_are_taken_on_every_node(job: World) -> None:
 
 def test_a_lost_host_is_explained(job: World) -> None:
     """What Slurm knows of one host, by its task or its node."""
-    log = Path(load_parts(job.folder, 0)[0]["logs"]) / "part-0.0.log"
-    log.write_text("srun: error: n3: task 2: Out Of Memory\n")
+    log = Path(load_parts(job.folder, 0)[0]["logs"]) / "part.0.0.log"
+    write_log(log, "srun: error: n3: task 2: Out Of Memory\n")
     assert job.backend.explain(job.handle, "w/2").reason.startswith(
         "its task on node n3 ended: Out Of Memory"
     )
@@ -157,6 +166,16 @@ def test_a_node_that_failed_leaves_the_others_where_they_are(job: World) -> None
     }
     after = {host.host: host.state for host in job.backend.poll(job.handle).hosts}
     assert after["w/2"] is HostState.READY
+
+
+def test_a_node_that_was_taken_out_of_the_job_is_still_told_of(job: World) -> None:
+    """Slurm strikes a node from the job in the moment in which it gives it up; why it did so stays in sight."""
+    assert len(job.backend.controls(job.handle)) == 3
+    job.show_nodes(n2="down*")
+    job.run("n[1,3]")
+    assert job.backend.poll(job.handle).hosts[1].reason == (
+        "its node n2 is no longer part of Slurm job 7; Slurm says that node n2 is down*: hw"
+    )
 
 
 def test_a_node_that_cannot_be_found_is_no_crash(job: World) -> None:
@@ -269,6 +288,16 @@ def test_logs_are_read_though_slurm_is_away(job: World) -> None:
     job.slurm.be_away()
     commands.queue.wake()
     assert [each.text for each in job.backend.logs(job.handle, "w/0", follow=False)] == ["a"]
+
+
+def test_the_last_lines_of_a_host_need_neither_it_nor_slurm(job: World) -> None:
+    """What a lost host, or one of a job that has ended, wrote last: a few lines, its own, from its file alone."""
+    write_logs(job, w_0="of w/0\n", w_1="".join(f"{number}\n" for number in range(9)))
+    job.slurm.be_away()
+    before = len(job.slurm.calls)
+    found = job.backend.last_lines(job.handle, ["w/0", "w/1", "w/2", "x/0"])
+    assert found == {"w/0": ["of w/0"], "w/1": list("345678")}
+    assert len(job.slurm.calls) == before
 
 
 def test_logs_that_are_not_seen_here_are_asked_for(job: World) -> None:

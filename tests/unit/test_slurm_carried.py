@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, strategies as st
 
 from milkweed.backends.slurm.carried import find_carried, find_unsaid
-from milkweed.backends.slurm.check import check_components, fill_in
+from milkweed.backends.slurm.check import fill_in
 from milkweed.backends.slurm.script import Submission, render_arguments, render_shape
 from milkweed.backends.slurm.shape import make_components, make_parts
 from milkweed.errors import SpecError
 from milkweed.spec import JobSpec
-from unit.slurm_fake import APPLY_ID, node
+from unit.slurm_fake import APPLY_ID, check_components, node
 from unit.test_slurm_shape import GIB, mesh, refusal, shape_of, spec
 
 

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from milkweed.backends.slurm.check import Component, check_components
+from milkweed.backends.slurm.check import Component
 from milkweed.backends.slurm.text import NodeRow, parse_sinfo
 from milkweed.errors import SpecError
+from unit.slurm_fake import check_components
 
 CORPUS = Path(__file__).parents[1] / "corpus" / "slurm"
 

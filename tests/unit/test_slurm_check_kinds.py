@@ -7,11 +7,10 @@ from pathlib import Path
 import pytest
 
 from milkweed.backends.slurm.backend import SlurmBackend
-from milkweed.backends.slurm.check import check_components
 from milkweed.backends.slurm.nodes import DISK_FORMAT, NodeRow, add_disks, make_sinfo_disks
 from milkweed.errors import SpecError
 from milkweed.spec import JobSpec, MeshSpec, Resources
-from unit.slurm_fake import FakeSlurm, node, render_nodes
+from unit.slurm_fake import FakeSlurm, check_components, node, render_nodes
 from unit.test_slurm_check import want
 
 A100 = "gpu:a100:4(S:0-1),gpu:t4:2"
@@ -74,7 +73,7 @@ DISKS = "disk|n1|debug*|2000|end\ndisk|n2|debug*|500+|end\ndisk|n2|other|7|end\n
 
 def test_disks_are_asked_for_apart() -> None:
     """A record for each node and partition, as for everything else."""
-    assert make_sinfo_disks() == ["sinfo", "-N", "-h", "-a", "-o", DISK_FORMAT]
+    assert make_sinfo_disks() == ["sinfo", "-N", "-a", "--noconvert", "-o", DISK_FORMAT]
     rows = add_disks([node("n1"), node("n2"), node("n3")], DISKS)
     assert [row.disk_mb for row in rows] == [2000, 500, None]
     with pytest.raises(ValueError, match="disk"):

@@ -1,10 +1,6 @@
-"""One job in full: what `scontrol show job` of real clusters prints, and what `sacct` would."""
+"""One job in full: what `scontrol show job` of real clusters prints."""
 
 from __future__ import annotations
-
-import time
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from hypothesis import example, given, settings, strategies as st
@@ -12,35 +8,19 @@ from hypothesis import example, given, settings, strategies as st
 from milkweed.backends.slurm.text import (
     JobDetail,
     liveness_of,
-    make_sacct,
     make_scontrol_job,
     parse_mark,
-    parse_sacct,
     parse_scontrol_job,
     parse_squeue,
 )
 from milkweed.status import Liveness
+from unit.slurm_corpus import VERSIONS, text_of
 
-CORPUS = Path(__file__).parents[1] / "corpus" / "slurm"
-VERSIONS = ["22.05", "24.11"]
+pytestmark = pytest.mark.usefixtures("in_utc")
 ROUNDS = [
     *("waiting", "ended", "timeout", "completing", "requeued", "node-fail", "launch-failed"),
     *("configuring", "suspended"),
 ]
-
-
-@pytest.fixture(autouse=True)
-def in_utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The corpus was recorded where local time is UTC."""
-    with monkeypatch.context() as patch:
-        patch.setenv("TZ", "UTC")
-        time.tzset()
-        yield
-    time.tzset()
-
-
-def text_of(version: str, name: str) -> str:
-    return (CORPUS / version / f"{name}.txt").read_text("utf-8")
 
 
 def read(version: str, name: str) -> dict[str, JobDetail]:
@@ -172,7 +152,6 @@ def test_no_jobs() -> None:
     """A cluster without jobs is no error."""
     assert parse_scontrol_job("No jobs in the system\n") == []
     assert parse_scontrol_job("") == []
-    assert parse_sacct("") == []
 
 
 def changed(old: str, new: str) -> str:
@@ -232,66 +211,3 @@ def test_no_name_or_comment_changes_what_slurm_says(name: str, comment: str) -> 
     (job,) = parse_scontrol_job(text)
     assert (job.state, job.partition, job.time_limit_s) == ("TIMEOUT", "debug", 60.0)
     assert job.stdout == "/dev/null"
-
-
-def test_the_accounting_is_asked_for_jobs_without_steps() -> None:
-    """One call for any number of jobs; the name comes last, because it may have bars."""
-    argv = make_sacct([12, 13])
-    assert argv[:6] == ["sacct", "-n", "-P", "-X", "-j", "12,13"]
-    assert argv[-1].startswith("JobID,JobIDRaw,State,")
-    assert argv[-1].endswith(",JobName")
-
-
-def accounted() -> dict[int, JobDetail]:
-    """Made by hand: the lab has no accounting."""
-    return {job.job_id: job for job in parse_sacct(text_of("by-hand", "sacct"))}
-
-
-@pytest.mark.parametrize(
-    ("job_id", "state", "code", "signal", "nodes"),
-    [
-        (101, "COMPLETED", 0, 0, ("n1",)),
-        (102, "FAILED", 3, 0, ("n1", "n2")),
-        (103, "CANCELLED by 1000", 0, 0, ()),
-        (104, "NODE_FAIL", 0, 0, ("n3", "n4")),
-        (105, "NODE_FAIL", 0, 0, ("n5",)),
-        (109, "OUT_OF_MEMORY", 0, 125, ("n1",)),
-        (111, "TIMEOUT", 0, 0, ("n1",)),
-    ],
-)
-def test_how_jobs_ended_in_the_accounting(
-    job_id: int, state: str, code: int, signal: int, nodes: tuple[str, ...]
-) -> None:
-    """The accounting tells the same as the controller did."""
-    job = accounted()[job_id]
-    assert (job.state, job.exit_code, job.signal, job.nodes) == (state, code, signal, nodes)
-    assert liveness_of(job.state) is Liveness.ENDED
-    assert (job.batch_host, job.stdout, job.restarts) == ("", "", 0)
-
-
-def test_the_rest_of_the_accounting() -> None:
-    """Components, tasks, names, comments, limits and times."""
-    jobs = accounted()
-    assert [(jobs[id_].leader, jobs[id_].offset) for id_ in (104, 105)] == [(104, 0), (104, 1)]
-    assert (jobs[109].leader, jobs[109].offset, jobs[109].name) == (106, None, "two\nlines")
-    assert jobs[103].name == "name | with = odd signs"
-    assert parse_mark(jobs[102].comment) is not None
-    assert [jobs[id_].time_limit_s for id_ in (102, 103, 104)] == [172800.0, None, None]
-    assert (jobs[110].start, jobs[110].end) == (1794799201.0, None)
-    assert liveness_of(jobs[110].state) is Liveness.RUNNING
-    assert (jobs[112].start, jobs[112].reason, jobs[112].nodes) == (None, "Priority", ())
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "Slurm accounting storage is disabled",
-        "12|12|FAILED|",
-        "12|12|FAILED|x|||||||||n",
-        "x|1|FAILED|0:0|||||||||",
-    ],
-)
-def test_what_is_not_an_account_is_refused(text: str) -> None:
-    """An error shows what could not be read."""
-    with pytest.raises(ValueError, match="job"):
-        parse_sacct(text)

@@ -285,6 +285,18 @@ def test_a_mesh_can_be_added() -> None:
         job.add_mesh("b", 1)
 
 
+def test_a_mesh_that_is_added_has_the_jobs_variables() -> None:
+    """One environment for all is for whatever comes; one per mesh is for those that it names."""
+    job = SlurmJob({"a": 1}, env={"HF_HOME": "/data"})
+    job.add_mesh("b", 1)
+    said = SlurmJob({"a": 1, "b": 1}, env={"HF_HOME": "/data"})
+    assert [job.spec.mesh_env(mesh) for mesh in job.spec.meshes] == [{"HF_HOME": "/data"}] * 2
+    assert job.spec.fingerprint() == said.spec.fingerprint()
+    each = SlurmJob({"a": 1}, env={"a": {"HF_HOME": "/data"}})
+    each.add_mesh("b", 1)
+    assert [each.spec.mesh_env(mesh) for mesh in each.spec.meshes] == [{"HF_HOME": "/data"}, {}]
+
+
 def test_nodes_can_be_shared(slurm: FakeSlurm) -> None:
     """Half of a node's GPUs come with half of its CPUs and memory; the other words stay."""
     slurm.nodes("g1", partition="gpu", gres="gpu:8", cpus="64", memory="512000")
@@ -353,3 +365,11 @@ def test_a_share_that_no_node_has_is_refused(more: dict[str, Any], what: str) ->
         share(**more)
     assert what in caught.value.what
     assert caught.value.hint
+
+
+def test_a_share_where_nodes_are_not_shown() -> None:
+    """Without GPUs nothing has to be known of them; with GPUs the person says the share."""
+    assert make_share([], partition="gpu", tasks=2, gpus_per_task=0)["partition"] == "gpu"
+    with pytest.raises(SpecError, match="Slurm shows no nodes here") as caught:
+        make_share([], partition="gpu", tasks=2, gpus_per_task=1)
+    assert "cpus_per_task" in caught.value.hint

@@ -43,8 +43,8 @@ def one(**more: str) -> NodeRow:
 
 
 def test_the_command_asks_for_each_node_in_each_partition() -> None:
-    """Hidden partitions are asked for too, and the format is the one that is read."""
-    assert make_sinfo() == ["sinfo", "-N", "-h", "-a", "-o", SINFO_FORMAT]
+    """Hidden partitions are asked for too, numbers are whole, and the format is the one that is read."""
+    assert make_sinfo() == ["sinfo", "-N", "-a", "--noconvert", "-o", SINFO_FORMAT]
     assert SINFO_FORMAT.startswith("node|%N|")
 
 
@@ -155,10 +155,14 @@ def test_gpus_are_counted(gres: str, gpus: int) -> None:
         ("4", 4, 4),
         ("infinite", 1, None),
         ("0-infinite", 0, None),
+        ("1-4096", 1, 4096),
+        ("1-4K", 1, 4096),
+        ("2K-1M", 2048, 1048576),
+        ("1k", 1024, 1024),
     ],
 )
 def test_sizes_of_jobs_are_read(size: str, low: int, high: int | None) -> None:
-    """A range, one number, or no limit."""
+    """A range, one number, or no limit; multiples of 1024 may be shortened."""
     row = one(size=size)
     assert (row.min_nodes, row.max_nodes) == (low, high)
 
@@ -209,6 +213,14 @@ def test_other_spellings() -> None:
     assert row.max_time_s == 86400.0
 
 
+@pytest.mark.parametrize("version", VERSIONS)
+def test_large_limits(version: str) -> None:
+    """A limit of 4096 hosts is read, whether the command was kept from shortening it or not."""
+    for name in ("large", "large-shortened"):
+        found = {row.partition: row.max_nodes for row in read(version, name)}
+        assert (found["big"], found["debug"]) == (4096, None)
+
+
 def test_no_nodes() -> None:
     """A cluster without nodes is no error."""
     assert parse_sinfo("") == []
@@ -222,6 +234,7 @@ def test_no_nodes() -> None:
         line(cpus="many"),
         line(memory=""),
         line(size="few"),
+        line(size="1-K"),
         line(limit="soon"),
         line().removesuffix("|end\n"),
         line() + line()[:20],
@@ -242,8 +255,11 @@ def test_what_is_not_a_node_is_refused(text: str) -> None:
         ("mixed*", True),
         ("unknown", True),
         ("unknown*", True),
+        ("draining*", True),
+        ("maint*", True),
         ("down*", False),
         ("drained*", False),
+        ("powered_down*", False),
         ("idle", False),
     ],
 )
@@ -251,3 +267,18 @@ def test_nodes_that_do_not_answer_slurm(state: str, unheard: bool) -> None:
     """One that Slurm has not given up yet may be back; one that is down as well is not waited for."""
     row = one(state=state)
     assert (row.unheard, row.usable) == (unheard, state == "idle")
+
+
+@pytest.mark.parametrize(
+    ("state", "gone"),
+    [
+        *((state, True) for state in ("down", "down*", "DRAINED", "drained*", "fail", "error")),
+        *((state, True) for state in ("future", "powered_down", "powered_down~")),
+        *((state, False) for state in ("idle", "allocated*", "mixed-", "unknown", "")),
+        *((state, False) for state in ("draining", "draining@", "failing*", "maint", "reboot^")),
+        *((state, False) for state in ("blocked", "inval", "powering_down", "perfctrs")),
+    ],
+)
+def test_nodes_that_can_have_no_job(state: str, gone: bool) -> None:
+    """Those that are only taken out of service when their jobs have ended are not among them."""
+    assert one(state=state).gone is gone

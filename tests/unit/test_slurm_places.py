@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import pytest
 from hypothesis import given, strategies as st
 
 from milkweed.backends.slurm.places import (
     PartData,
     component_of,
+    is_certain,
     make_note,
     make_places,
     place_nodes,
     rows_of,
 )
+from milkweed.backends.slurm.status import judge_host
 from milkweed.backends.slurm.text import JobRow, Mark, render_mark
+from milkweed.status import HostState
+from milkweed.worker.remote import make_share
+from milkweed.worker.wire import up_file
 from unit.slurm_fake import APPLY_ID, START_S, part, row
 
 HOSTS = ("w/0", "w/1", "w/2")
@@ -156,6 +164,78 @@ def test_a_new_start_forgets_the_old_one(count: int, data: st.DataObject) -> Non
     assert found == dict(zip(left, chosen, strict=True))
 
 
+# Where nothing was noted
+
+
+def come_up(folder: Path, *, since: float = START_S + 1, **nodes: str) -> PartData:
+    """A part of three hosts whose keepers have said where they are; `_0` is the first host."""
+    for index, node in nodes.items():
+        path = folder / f"up-0.0.{index[1:]}"
+        path.write_text(node)
+        os.utime(path, (since, since))
+    return part(*HOSTS, record_folder=str(folder))
+
+
+def test_keepers_say_which_host_is_lost(tmp_path: Path) -> None:
+    """A node fails before anybody has connected: the host behind it does not move up."""
+    told = come_up(tmp_path, _0="n1", _1="n2", _2="n3")
+    gap = row(nodes=("n1", "n3"))
+    assert (place_nodes(told, gap), is_certain(told, gap)) == ({0: "n1", 2: "n3"}, True)
+    lost = make_places([gap], {0: told})[1]
+    assert (lost.node, lost.noted_node, lost.certain) == ("", "n2", True)
+
+
+def test_keepers_say_it_also_after_hosts_were_given_back(tmp_path: Path) -> None:
+    """A host in the middle was given back before the start: tasks have other numbers than their hosts."""
+    folders = {"record_folder": str(tmp_path), "logs": str(tmp_path), "cwd": "/"}
+    told = {**part("t/0", "t/1", "l/0", "l/1", released=[1], **folders)}
+    invited = {"part": "0.0", "folder": str(tmp_path), "node_env": "", "restart_env": ""}
+    (tmp_path / "tls").mkdir()
+    for task, node in enumerate(NODES):
+        share = make_share(told, invited, task, tmp_path)["share"]
+        (tmp_path / up_file(share)).write_text(node)
+        os.utime(tmp_path / up_file(share), (START_S + 1, START_S + 1))
+    gap = row(nodes=("n1", "n3"))
+    assert (place_nodes(told, gap), is_certain(told, gap)) == ({0: "n1", 3: "n3"}, True)
+
+
+def test_those_that_are_left_are_told_by_elimination(tmp_path: Path) -> None:
+    """One that has said nothing has the node that nobody else has."""
+    told = come_up(tmp_path, _0="n1", _1="n2")
+    assert place_nodes(told, row(nodes=("n1", "n3"))) == {0: "n1", 2: "n3"}
+    silent = come_up(tmp_path, _1="", _2="n3")
+    assert place_nodes(silent, row(nodes=("n1", "n3"))) == {0: "n1", 2: "n3"}
+
+
+def test_whose_a_node_is_may_not_be_known(tmp_path: Path) -> None:
+    """Nothing is guessed: a host that is called by another's name would be ended for it."""
+    told = come_up(tmp_path, _0="n1")
+    gap = row(nodes=("n1", "n3"))
+    assert (place_nodes(told, gap), is_certain(told, gap)) == ({0: "n1"}, False)
+    places = make_places([gap], {0: told})
+    assert [(place.node, place.certain) for place in places] == [
+        ("n1", False),
+        ("", False),
+        ("", False),
+    ]
+
+
+def test_nobody_is_called_lost_when_it_may_be_another() -> None:
+    """Where nothing was noted and no keeper has said where it is, the node that is left may be anybody's."""
+    unnoted = make_places([row(nodes=("n1",))], {0: part("w/0", "w/1")})
+    reason = "nodes of Slurm job 7 were lost, and it is not known whose they were"
+    for place in unnoted:
+        found = judge_host(place, "x", {})
+        assert (found.state, found.reason) == (HostState.UNKNOWN, reason)
+
+
+def test_what_keepers_of_an_earlier_run_have_said_does_not_count(tmp_path: Path) -> None:
+    """A job that starts again may have its hosts elsewhere."""
+    told = come_up(tmp_path, _0="n1", _1="n2", _2="n3")
+    gap = row(nodes=("n1", "n3"), start=AGAIN_S)
+    assert (place_nodes(told, gap), is_certain(told, gap)) == ({}, False)
+
+
 # Places
 
 
@@ -169,7 +249,7 @@ def test_places_have_all_that_is_needed_to_find_a_host() -> None:
     assert (first.host, first.index, first.node, first.machine) == ("w/0", 0, "n1", "n1")
     assert (second.host, second.index, second.node, second.machine) == ("v/0", 1, "n2", "10.0.0.2")
     assert second.log == "/logs/demo/v.0.log"
-    assert first.task_log == second.task_log == "/logs/demo/part-0.0.log"
+    assert first.task_log == second.task_log == "/logs/demo/part.0.0.log"
     assert first.row is job
 
 

@@ -23,7 +23,7 @@ from milkweed.backends.leads import (
     lead_time_s,
 )
 from milkweed.backends.slurm.backend import SlurmBackend
-from milkweed.backends.slurm.renewal import followers, is_due, last_end
+from milkweed.backends.slurm.renewal import followers, is_due, last_end, serves
 from milkweed.backends.slurm.start import load_parts
 from milkweed.errors import BackendError, SpecError, UnreachableError
 from milkweed.job import lifecycle, renewing
@@ -31,6 +31,7 @@ from milkweed.job.renewing import Renewer
 from milkweed.plan import Action, Plan, Renewal
 from milkweed.spec import JobSpec, MeshSpec
 from milkweed.state import StateFile
+from milkweed.status import HostState, HostStatus, Liveness, Status
 from unit.slurm_fake import APPLY_ID, START_S, FakeSlurm, line, part, row, save_part_file
 from unit.slurm_jobs import create
 
@@ -147,6 +148,25 @@ def test_followers_are_living_jobs_of_later_generations() -> None:
     assert [each.job_id for each in followers(rows, 0)] == [2, 3]
 
 
+@pytest.mark.parametrize(
+    ("labels", "sizes", "expected"),
+    [
+        (["w/0", "w/1"], {"w": 2}, True),
+        (["w/0"], {"w": 2}, False),
+        (["w/0", "w/1"], {"w": 1}, False),
+        (["w/0"], None, True),
+    ],
+)
+def test_only_the_declared_hosts_take_the_place_of_others(
+    labels: list[str], sizes: dict[str, int] | None, expected: bool
+) -> None:
+    """A follow-up of other sizes is not gone over to, as ready as it may be."""
+    hosts = tuple(HostStatus(host=label, state=HostState.READY) for label in labels)
+    status = Status(liveness=Liveness.RUNNING, hosts=hosts)
+    assert serves(status, sizes) is expected
+    assert not serves(replace(status, liveness=Liveness.PENDING), sizes)
+
+
 # With Slurm
 
 
@@ -192,8 +212,9 @@ def test_a_batch_client_is_not_renewed(cluster: FakeSlurm) -> None:
     """It ends with its job, so a follow-up would have nobody: that is told before anything is submitted."""
     wish = JobSpec(name="demo", backend="slurm", meshes=SPEC.meshes, client={"renew": "30m"})
     before = len(cluster.submitted)
-    with pytest.raises(SpecError, match="renew: a batch client"):
+    with pytest.raises(SpecError, match="renew: a batch client") as refused:
         SlurmBackend().submit(Request(spec=wish, apply_id=APPLY_ID, client_script=("python", "x")))
+    assert "leave renew out" in refused.value.hint
     assert len(cluster.submitted) == before
 
 

@@ -9,14 +9,18 @@ from typing import Any
 
 import pytest
 
+from milkweed import registry
 from milkweed.backends.slurm import commands
 from milkweed.backends.slurm.places import make_places, place_nodes
 from milkweed.backends.slurm.resize import check_release, release
 from milkweed.backends.slurm.start import load_parts, save_note
 from milkweed.errors import BackendError, HostFailedError, UnreachableError
-from milkweed.job import SlurmJob
+from milkweed.job import SlurmJob, lifecycle
+from milkweed.job.observing import observe
 from milkweed.job.waiting import wait_until
+from milkweed.plan import Action
 from milkweed.spec import JobSpec, MeshSpec, Resources
+from milkweed.state import StateFile
 from milkweed.status import HostState, HostStatus, Liveness
 from unit.slurm_fake import FakeSlurm, line, part, row, save_part_file
 from unit.slurm_world import World
@@ -55,6 +59,36 @@ def host(job: World, handle: dict[str, Any], label: str) -> HostStatus:
     commands.queue.wake()
     [found] = [each for each in job.backend.poll(handle).hosts if each.host == label]
     return found
+
+
+# Growth that was cut off
+
+
+def test_hosts_that_no_record_tells_of_are_given_back(job: World) -> None:
+    """The program died before it could record them: the same one goes on with its own, and these go."""
+    for rank in range(3):
+        job.answer(rank)
+    grow(job)
+    both = [line(7, nodes="n[1-3]"), line(9, component=1, state="PENDING", reason="Resources")]
+    job.slurm.jobs(*both)
+    commands.queue.wake()
+    assert [each.label for each in job.backend.hosts(job.handle)] == ["w/0", "w/1", "w/2"]
+    assert len(job.backend.controls(job.handle)) == 3
+    wish = lifecycle.Wish(spec=job.spec(3), backend=job.backend)
+    file = StateFile("job.json")
+    record, seen = observe(job.backend, file.load(), file, wish)
+    assert lifecycle.plan_for(wish, seen).action is Action.REUSE
+    registry.resizing_path(str(record and record.apply_id)).touch()
+    record, seen = observe(job.backend, file.load(), file, wish)
+    plan = lifecycle.plan_for(wish, seen)
+    assert (plan.action, plan.approved) == (Action.RESIZE, True)
+    assert plan.reasons == ("a change of sizes was not finished",)
+    record, _file = lifecycle.execute(plan, wish, record, file)
+    assert job.slurm.called("scancel") == [["9"]]
+    job.slurm.jobs(both[0], line(9, component=1, state="CANCELLED"))
+    commands.queue.wake()
+    _record, seen = observe(job.backend, record, file, wish)
+    assert lifecycle.plan_for(wish, seen).action is Action.REUSE
 
 
 # Growth that was refused

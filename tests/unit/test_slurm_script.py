@@ -28,7 +28,8 @@ from milkweed.backends.slurm.script import (
 )
 from milkweed.backends.slurm.shape import Part, Shape, make_parts
 from milkweed.backends.slurm.text import parse_mark
-from milkweed.spec import JobSpec, MeshSpec, Resources
+from milkweed.backends.traces import CLIENT_LOG
+from milkweed.spec import JobSpec, MeshSpec, Resources, check_mesh_name
 from unit.slurm_fake import APPLY_ID
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "slurm"
@@ -68,7 +69,7 @@ def submission(*parts: Part, **more: Any) -> Submission:
 
 
 BATCH = {
-    "client": ("/usr/bin/python3", "train.py", "--epochs", "3", "it's $HOME"),
+    "client": ("/usr/bin/python3.11", "train.py", "--epochs", "3", "it's $HOME"),
     "state_path": "/home/ann/project/.milkweed/job.json",
     "cwd": "/home/ann/my project",
 }
@@ -127,13 +128,22 @@ def test_every_component_carries_its_own_mark() -> None:
     ]
 
 
+@pytest.mark.parametrize("mesh", ["part", "part-0", "part-0-0", "client"])
+def test_no_host_writes_where_slurm_does(mesh: str) -> None:
+    """Whatever name a mesh may have, the log of a host is another file than the log of a component."""
+    check_mesh_name(mesh)
+    hosts = {f"{mesh}.{rank}.log" for rank in range(3)}
+    assert not hosts & {part_log(f"{one}.{other}") for one in range(3) for other in range(3)}
+    assert CLIENT_LOG not in hosts
+
+
 def test_the_files_of_a_component_are_named_after_it() -> None:
     """What Slurm says of two components goes to two files, also of components that were added later."""
     made = submission(PLAIN, GPU, generation=1, first=4)
     assert [made.part_name(0), made.part_name(1)] == ["1.4", "1.5"]
-    assert [made.part_name(0), part_log("1.4")] == ["1.4", "part-1.4.log"]
+    assert [made.part_name(0), part_log("1.4")] == ["1.4", "part.1.4.log"]
     for number in (0, 1):
-        assert f'"$logs/part-1.{4 + number}.log"' in render_script(made)
+        assert f'"$logs/part.1.{4 + number}.log"' in render_script(made)
 
 
 def test_a_shape_asks_only_for_what_was_said() -> None:
@@ -210,10 +220,19 @@ def test_an_invitation_has_only_what_anybody_may_know() -> None:
     """Ids, folders and names; a key that is added to it is a decision."""
     made = make_invitation(submission(*make_parts(declared())), 0)
     assert set(made) == {
-        *("apply_id", "part", "folder", "labels", "port", "bells", "index_env", "node_env"),
+        *("apply_id", "part", "folder", "port", "bells", "index_env", "node_env"),
         *("keep", "restart_env", "end", "source", "worker"),
     }
     assert "s3cret" not in json.dumps(made)
+
+
+def test_what_others_of_the_job_say_counts_for_a_component_alone() -> None:
+    """Whole nodes ask for all their memory where another component has said its own."""
+    whole = (PLAIN.shape, Shape(memory_mb=10))
+    assert "--mem=0M" in render_arguments(submission(PLAIN, whole=whole))
+    alone = submission(Part(shape=whole[1], hosts=(("w", 0),)), whole=whole)
+    assert "--mem=10M" in render_arguments(alone)
+    assert not [word for word in render_arguments(submission(PLAIN)) if word.startswith("--mem")]
 
 
 # The script as text
@@ -226,10 +245,9 @@ def invitations(text: str) -> list[dict[str, Any]]:
 
 
 def test_each_component_is_invited_to_its_own_part() -> None:
-    """Two components get two invitations, with the hosts of each."""
-    first, second = invitations(render_script(submission(PLAIN, GPU)))
-    assert (first["part"], first["labels"]) == ("0.0", ["workers/0", "workers/1"])
-    assert (second["part"], second["labels"]) == ("0.1", [f"trainers/{n}" for n in range(3)])
+    """Two components get two invitations."""
+    found = invitations(render_script(submission(PLAIN, GPU)))
+    assert [each["part"] for each in found] == ["0.0", "0.1"]
 
 
 PATHS = st.text(

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import re
 import signal
 import subprocess
 import sys
-import zipfile
-from base64 import b64encode
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from milkweed.backends.packing import pack_worker
 from milkweed.backends.slurm.script import (
     EXIT_NOT_SHARED,
     LOADER,
@@ -38,8 +34,8 @@ exec 3>&1
 readlink "/proc/$$/fd/3" >"$at.log"
 stat -c %a "$(dirname "$(cat "$at.log")")" >"$at.mode" 2>/dev/null
 echo "said by srun"
-[ -z "$SRUN_STAYS" ] || { touch "$RECORDS/stays"; exec sleep 600; }
-exit "${SRUN_CODE:-0}"
+[ -z "$TASKS_STAY" ] || { touch "$RECORDS/stays"; exec sleep 600; }
+exit "${TASKS_CODE:-0}"
 """
 HOSTILE = [
     "with space",
@@ -147,6 +143,12 @@ def make(root: Path, name: str = "plain", **more: Any) -> Submission:
     return Submission(**{**said, **more})
 
 
+def ignores(pid: int, number: int) -> bool:
+    """Whether a process ignores a signal."""
+    [mask] = re.findall(r"SigIgn:\s(\w+)", Path(f"/proc/{pid}/status").read_text())
+    return bool(int(mask, 16) >> (number - 1) & 1)
+
+
 def pwned(root: Path) -> list[Path]:
     return list(root.rglob("pwned"))
 
@@ -160,7 +162,7 @@ def test_keepers_are_started_whatever_the_paths_are(node: Node, tmp_path: Path, 
     [words] = node.steps
     assert words[-4:-1] == [f"/usr/{name}/python", "-c", LOADER]
     assert node.invitations[0]["folder"] == made.folder
-    assert Path(made.logs, "part-0.0.log").read_text() == "said by srun\n"
+    assert Path(made.logs, "part.0.0.log").read_text() == "said by srun\n"
     assert pwned(tmp_path) == []
 
 
@@ -191,7 +193,7 @@ def test_two_components_are_two_steps(node: Node, tmp_path: Path) -> None:
     ]
     assert [each["part"] for each in node.invitations] == ["0.2", "0.3"]
     logs = sorted(path.name for path in Path(made.logs).iterdir())
-    assert logs == ["part-0.2.log", "part-0.3.log"]
+    assert logs == ["part.0.2.log", "part.0.3.log"]
 
 
 def test_the_size_is_the_one_the_job_has_now(node: Node, tmp_path: Path) -> None:
@@ -202,13 +204,13 @@ def test_the_size_is_the_one_the_job_has_now(node: Node, tmp_path: Path) -> None
 
 def test_keepers_that_fail_fail_the_job(node: Node, tmp_path: Path) -> None:
     """When no keeper could start, the job's exit code is not 0."""
-    assert node.run(make(tmp_path), SRUN_CODE="3").returncode == 3
+    assert node.run(make(tmp_path), TASKS_CODE="3").returncode == 3
 
 
 def test_a_failed_component_fails_the_job(node: Node, tmp_path: Path) -> None:
     """All components are waited for, and one that failed is not hidden by one that did not."""
     (node.bin / "srun").write_text(
-        SRUN.replace('exit "${SRUN_CODE:-0}"', 'case "$*" in *het-group=0*) exit 5;; esac; exit 0')
+        SRUN.replace('exit "${TASKS_CODE:-0}"', 'case "$*" in *het-group=0*) exit 5;; esac; exit 0')
     )
     assert node.run(make(tmp_path, parts=(PART, PART))).returncode == 5
 
@@ -229,9 +231,9 @@ def test_logs_that_this_node_cannot_write_go_to_a_private_folder(
 ) -> None:
     """A node without the folder for logs starts its keepers all the same, and keeps nothing afterwards."""
     made = make(tmp_path, logs=str(tmp_path / "not here"))
-    assert node.run(made, SRUN_CODE="3").returncode == 3
+    assert node.run(made, TASKS_CODE="3").returncode == 3
     [log], [mode] = node.records.glob("*.log"), node.records.glob("*.mode")
-    assert re.fullmatch(rf"{node.tmp}/milkweed-logs-\w+/part-0.0.log", log.read_text().strip())
+    assert re.fullmatch(rf"{node.tmp}/milkweed-logs-\w+/part.0.0.log", log.read_text().strip())
     assert mode.read_text() == "700\n"
     assert list(node.tmp.iterdir()) == []
     assert not Path(made.logs).exists()
@@ -240,7 +242,7 @@ def test_logs_that_this_node_cannot_write_go_to_a_private_folder(
 def test_a_private_folder_goes_with_a_job_that_is_cancelled(node: Node, tmp_path: Path) -> None:
     """Slurm asks the script to end before it kills it."""
     made = make(tmp_path, logs=str(tmp_path / "not here"))
-    with node.start(made, SRUN_STAYS="1") as script:
+    with node.start(made, TASKS_STAY="1") as script:
         wait_until((node.records / "stays").exists)
         assert len(list(node.tmp.iterdir())) == 1
         os.kill(script.pid, signal.SIGTERM)
@@ -253,7 +255,7 @@ def test_logs_are_closed_to_others(node: Node, tmp_path: Path) -> None:
     """What hosts print may be anything: only the owner reads it."""
     made = make(tmp_path)
     node.run(made)
-    assert Path(made.logs, "part-0.0.log").stat().st_mode & 0o777 == 0o600
+    assert Path(made.logs, "part.0.0.log").stat().st_mode & 0o777 == 0o600
 
 
 @pytest.mark.parametrize("umask", [0o022, 0o027, 0o077])
@@ -269,7 +271,7 @@ def test_programs_have_the_umask_of_who_submitted(node: Node, tmp_path: Path, um
     assert int(log.read_text(), 8) == umask
     assert Path(made.cwd, "mine").stat().st_mode & 0o777 == 0o666 & ~umask
     assert int(node.steps[0][-1], 8) == umask
-    written = [log, Path(made.logs, "part-0.0.log"), Path(made.folder, "exit")]
+    written = [log, Path(made.logs, "part.0.0.log"), Path(made.folder, "exit")]
     assert {path.stat().st_mode & 0o777 for path in written} == {0o600}
 
 
@@ -279,6 +281,15 @@ def test_an_old_exit_code_is_not_taken_for_a_new_one(node: Node, tmp_path: Path)
     (Path(made.folder) / "exit").write_text("9\n")
     node.run(made)
     assert not (Path(made.folder) / "exit").exists()
+
+
+def test_keepers_of_an_earlier_run_do_not_count_in_this_one(node: Node, tmp_path: Path) -> None:
+    """A job that starts again soon, and on the same node, has no keeper that was there and is gone."""
+    made = make(tmp_path)
+    for name in ("up-0.0.0", "up-0.0.12", "up-0.1.0"):
+        (Path(made.folder) / name).write_text("n1")
+    node.run(made)
+    assert [path.name for path in Path(made.folder).glob("up-*")] == ["up-0.1.0"]
 
 
 def test_a_batch_client_without_its_folder_says_so(node: Node, tmp_path: Path) -> None:
@@ -293,6 +304,10 @@ def test_a_batch_client_without_its_working_folder_is_not_run(node: Node, tmp_pa
     made = make(tmp_path, client=("touch", "pwned"), cwd=str(tmp_path / "gone"))
     assert node.run(made).returncode == 1
     assert pwned(tmp_path) == []
+    assert not Path(made.folder, "exit").exists()
+    said = Path(made.logs, "client.log").read_text()
+    assert str(tmp_path / "gone") in said
+    assert f"its machine {os.uname().nodename} cannot enter" in said
 
 
 @pytest.mark.parametrize(("there", "expected"), [(True, "own"), (False, "python")])
@@ -309,69 +324,40 @@ def test_the_clients_own_python_is_used_where_it_is(
     assert Path(node.steps[0][-4]).name == expected
 
 
-# The worker that comes along
-
-WORKER = b64encode(pack_worker()).decode()
-STUB = """
-def main(invitation):
-    print("invited", invitation["part"], invitation["umask"])
-    return 3
-"""
-
-
-def load(invitation: dict[str, Any], tmp: Path) -> subprocess.CompletedProcess[str]:
-    """Run the loader as a task of Slurm, in a Python that knows nothing of milkweed."""
-    return subprocess.run(
-        [sys.executable, "-I", "-S", "-c", LOADER, "0022"],
-        input=json.dumps(invitation),
-        env={**os.environ, "TMPDIR": str(tmp)},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGUSR2])
+def test_a_signal_for_programs_does_not_end_the_script(
+    node: Node, tmp_path: Path, number: signal.Signals
+) -> None:
+    """`--signal=B:USR1@60` of sbatch reaches the script alone, which waits on for its keepers."""
+    with node.start(make(tmp_path), TASKS_STAY="1") as script:
+        wait_until(lambda: ignores(script.pid, number))
+        os.kill(script.pid, number)
+        os.kill(script.pid, signal.SIGTERM)
+        assert script.wait(WAIT_S) == -signal.SIGTERM
+        os.killpg(script.pid, signal.SIGKILL)
 
 
-def test_the_worker_of_the_client_is_used_where_it_is_seen(tmp_path: Path) -> None:
-    """On a shared file system the very source of the client runs, and nothing is unpacked."""
-    package = tmp_path / "src" / "milkweed" / "worker"
-    package.mkdir(parents=True)
-    (package.parent / "__init__.py").touch()
-    (package / "__init__.py").touch()
-    (package / "remote.py").write_text(
-        STUB + "\nimport sys; sys.stdout.reconfigure(line_buffering=True)"
-    )
-    tmp = tmp_path / "tmp"
-    tmp.mkdir()
-    done = load({"source": str(tmp_path / "src"), "worker": "", "part": "0.0"}, tmp)
-    assert (done.returncode, done.stdout) == (3, "invited 0.0 0022\n"), done.stderr
-    assert list(tmp.iterdir()) == []
+def test_a_signal_for_programs_does_not_end_a_batch_script(node: Node, tmp_path: Path) -> None:
+    """The client's own code is told, and the client itself may trap what is sent to it."""
+    trap = "trap 'echo saved; exit 7' USR1; touch up; while :; do sleep 0.01; done"
+    made = make(tmp_path, client=("sh", "-c", f"echo $$ >pid; {trap}"))
+    with node.start(made, TASKS_STAY="1") as script:
+        wait_until(Path(made.cwd, "up").exists)
+        os.kill(script.pid, signal.SIGUSR1)
+        os.kill(int(Path(made.cwd, "pid").read_text()), signal.SIGUSR1)
+        assert script.wait(WAIT_S) == 7
+        os.killpg(script.pid, signal.SIGKILL)
+    assert Path(made.logs, "client.log").read_text() == "saved\n"
+    assert Path(made.folder, "exit").read_text() == "7\n"
 
 
-def test_the_packed_worker_runs_where_nothing_is_seen(tmp_path: Path) -> None:
-    """From the copy alone, without site packages: the worker takes the invitation, and looks for its place."""
-    invitation = {"source": "/nowhere", "worker": WORKER, "index_env": "NO_SUCH_VARIABLE"}
-    done = load(invitation, tmp_path)
-    assert "KeyError: 'NO_SUCH_VARIABLE'" in done.stderr
-    assert ".zip/milkweed/worker/remote.py" in done.stderr
-
-
-def test_the_copy_on_a_host_is_private(tmp_path: Path) -> None:
-    """Nobody else can change what a host is about to run."""
-    load({"source": "/nowhere", "worker": WORKER, "index_env": "X"}, tmp_path)
-    assert {path.stat().st_mode & 0o777 for path in tmp_path.glob("*.zip")} <= {0o600}
-
-
-def test_the_copy_on_a_host_goes_with_the_host(tmp_path: Path) -> None:
-    """When a keeper has ended, nothing of it is left on its machine."""
-    packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w") as archive:
-        for name in ("milkweed/__init__.py", "milkweed/worker/__init__.py"):
-            archive.writestr(name, "")
-        archive.writestr("milkweed/worker/remote.py", STUB)
-    worker = b64encode(packed.getvalue()).decode()
-    assert load({"source": "/nowhere", "worker": worker, "part": "0.0"}, tmp_path).returncode == 3
-    assert list(tmp_path.iterdir()) == []
+def test_srun_is_told_by_the_script_alone(node: Node, tmp_path: Path) -> None:
+    """What the shell of the user, or the site, sets for every srun would shrink a keeper to one CPU, or end it."""
+    told = {"SRUN_CPUS_PER_TASK": "", "SRUN_EXPORT_ENV": "NONE", "MINE": "a\nSRUN_X=1"}
+    assert node.run(make(tmp_path), **told).stderr == b""
+    [seen] = [path.read_text() for path in node.records.glob("*.env")]
+    assert [line for line in seen.splitlines() if line.startswith("SRUN_")] == ["SRUN_X=1"]
+    assert "MINE=a" in seen
 
 
 def test_a_script_is_small_enough_for_slurm() -> None:

@@ -342,7 +342,9 @@ def test_other_arguments_are_passed_on_as_they_are(words: list[str]) -> None:
 @pytest.mark.parametrize("word", ["--a=\0", "--a=x\ny"])
 def test_arguments_that_could_not_be_passed_are_refused(word: str) -> None:
     """Nobody can give a program such an argument."""
-    assert "no argument may have" in refusal(slurm_args=[word]).what
+    error = refusal(slurm_args=[word])
+    assert "no argument may have" in error.what
+    assert "in one line" in error.hint
 
 
 @pytest.mark.parametrize(

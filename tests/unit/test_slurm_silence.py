@@ -14,12 +14,13 @@ from milkweed.backends.credentials import ensure_authority
 from milkweed.backends.programs import LEAST_S, _until_s, within
 from milkweed.backends.slurm import admission, commands
 from milkweed.backends.slurm.backend import SlurmBackend
-from milkweed.backends.slurm.commands import run
+from milkweed.backends.slurm.commands import Queue, run
 from milkweed.backends.slurm.places import make_places
 from milkweed.errors import BackendError, UnreachableError
 from milkweed.job import SlurmJob
 from milkweed.status import Liveness
-from unit.slurm_fake import APPLY_ID, FakeSlurm, line, part, row
+from milkweed.testing import FakeClock
+from unit.slurm_fake import APPLY_ID, HEADING, FakeSlurm, line, part, row
 from unit.slurm_jobs import handle_of
 
 READS = [["squeue"], ["sinfo"], ["scontrol", "show", "job", "7"], ["scontrol", "show", "config"]]
@@ -116,11 +117,11 @@ def test_no_command_is_waited_for_beyond_the_deadline(
     """A frozen controller keeps who has a deadline no longer than that; the last command may still answer."""
     asked: list[float] = []
 
-    def hang(*_args: Any, timeout: float, **_more: Any) -> None:
+    def hang(*_args: Any, timeout: float) -> None:
         asked.append(timeout)
         raise subprocess.TimeoutExpired("squeue", timeout)
 
-    monkeypatch.setattr(subprocess, "run", hang)
+    monkeypatch.setattr(subprocess.Popen, "communicate", hang)
     with within(time.monotonic() + left_s), pytest.raises(UnreachableError) as caught:
         run(["squeue"])
     assert asked == [pytest.approx(limit_s, abs=0.5)]
@@ -148,3 +149,35 @@ def test_all_that_a_program_waits_for_has_one_deadline(cluster: FakeSlurm, folde
     assert seen == [pytest.approx(began_s + 50, abs=5)] * 2
     assert seen[0] == seen[1]
     assert _until_s.get() is None
+
+
+WART = (
+    "squeue: error: NodeNames=z1 CPUs=3 match no Sockets, Sockets*CoresPerSocket or "
+    "Sockets*CoresPerSocket*ThreadsPerCore. Resetting CPUs.\n"
+)
+
+
+@pytest.mark.parametrize("rows", ["", line(7)])
+@pytest.mark.parametrize("above", ["", "CLUSTER: a\n"])
+def test_a_complaint_about_settings_is_no_silence(
+    slurm: FakeSlurm, clock: FakeClock, rows: str, above: str
+) -> None:
+    """A site's file of settings may have a line that Slurm corrects at every command: the answer is complete."""
+    slurm.answer("squeue", f"{above}{HEADING}{rows}", err=WART)
+    assert [each.job_id for each in Queue(clock).rows()] == ([7] if rows else [])
+
+
+def test_an_answer_that_lacks_a_cluster_is_none(slurm: FakeSlurm, clock: FakeClock) -> None:
+    """A federation may call it a success when one of its controllers is away: what that one has is not known."""
+    error = "Error reading job information from cluster b: Unable to contact slurm controller"
+    slurm.answer("squeue", HEADING + line(7), err=f"squeue: error: {error} (connect failure)\n")
+    with pytest.raises(UnreachableError, match="did not answer"):
+        Queue(clock).rows()
+
+
+def test_an_answer_without_a_heading_is_none(slurm: FakeSlurm, clock: FakeClock) -> None:
+    """Something in front of squeue may fail and call it a success: that says nothing of any job."""
+    slurm.answer("squeue", "")
+    with pytest.raises(UnreachableError) as caught:
+        Queue(clock).rows()
+    assert caught.value.seen == "squeue: it printed nothing"

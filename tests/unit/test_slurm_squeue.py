@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from milkweed.backends.slurm.text import (
@@ -19,20 +15,11 @@ from milkweed.backends.slurm.text import (
     parse_squeue,
 )
 from milkweed.status import Liveness
+from unit.slurm_corpus import CORPUS, VERSIONS
+from unit.slurm_fake import line
 
-CORPUS = Path(__file__).parents[1] / "corpus" / "slurm"
-VERSIONS = ["22.05", "24.11"]
+pytestmark = pytest.mark.usefixtures("in_utc")
 PENDING, RUNNING, ENDED, UNKNOWN = Liveness
-
-
-@pytest.fixture(autouse=True)
-def in_utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The corpus was recorded where local time is UTC."""
-    with monkeypatch.context() as patch:
-        patch.setenv("TZ", "UTC")
-        time.tzset()
-        yield
-    time.tzset()
 
 
 def read(version: str, name: str) -> dict[str, JobRow]:
@@ -47,8 +34,23 @@ def rows_of(version: str, name: str) -> list[JobRow]:
 def test_the_command_asks_for_all_jobs_of_a_user() -> None:
     """Jobs that ended lately and jobs of hidden partitions are asked for too."""
     argv = make_squeue("1000")
-    assert argv == ["squeue", "-h", "-a", "-t", "all", "-u", "1000", "-o", SQUEUE_FORMAT]
+    assert argv == ["squeue", "-a", "-t", "all", "-u", "1000", "-o", SQUEUE_FORMAT]
     assert not any(char.isdigit() for char in SQUEUE_FORMAT), "a width would cut what is longer"
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_an_empty_queue_is_a_heading(version: str) -> None:
+    """Who has no jobs is told so: that is how it differs from no answer."""
+    assert (CORPUS / version / "squeue-none.txt").read_text("utf-8")
+    assert rows_of(version, "none") == []
+
+
+def test_several_clusters_are_read_together() -> None:
+    """Each has its name and a heading above its jobs."""
+    heading = (CORPUS / "22.05" / "squeue-none.txt").read_text("utf-8")
+    one, other = line(7), line(8)
+    text = f"CLUSTER: a\n{heading}{one}\nCLUSTER: b\n{heading}{other}"
+    assert [row.job_id for row in parse_squeue(text)] == [7, 8]
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 
 from milkweed.backends.slurm.places import Place, make_places
-from milkweed.backends.slurm.script import EXIT_NOT_SHARED
 from milkweed.backends.slurm.status import (
     describe_row,
     explain_end,
     judge_host,
     make_status,
 )
+from milkweed.backends.slurm.text import Mark, render_mark
 from milkweed.status import HostState, Liveness, Status
-from unit.slurm_fake import FakeSlurm, node, part, row, shown
+from unit.slurm_fake import APPLY_ID, FakeSlurm, node, part, row, shown, write_log
 
 CORPUS = Path(__file__).parents[1] / "corpus" / "slurm"
 LOST = "slurm_load_jobs error: Invalid job id specified\n"
@@ -122,10 +122,8 @@ def test_a_failed_job_has_its_reason() -> None:
 # How it ended
 
 
-def end(
-    folder: Path, *rows: Any, jobs: tuple[int, ...] = (7,), logs: tuple[str, ...] = ()
-) -> Status:
-    status = explain_end(rows, jobs, folder, logs)
+def end(folder: Path, *rows: Any, jobs: tuple[int, ...] = (7,)) -> Status:
+    status = explain_end(rows, jobs, folder, {0: part("w/0", logs=str(folder))})
     assert status.liveness is Liveness.ENDED
     return status
 
@@ -163,6 +161,7 @@ def test_the_component_that_failed_is_told_first(slurm: FakeSlurm, tmp_path: Pat
 def test_what_slurm_forgot_may_be_in_the_accounting(slurm: FakeSlurm, tmp_path: Path) -> None:
     """A job that the controller no longer has is looked up where old jobs are kept."""
     slurm.answer("scontrol", err=LOST, code=1)
+    (tmp_path / "mark-7").write_text(render_mark(Mark(APPLY_ID, 0, 0, "demo")))
     slurm.answer(
         "sacct",
         "7|7|CANCELLED by 1000|0:0|n1|2026-11-16T03:56:08|2026-11-16T03:56:14|01:00:00|debug|None||demo\n",
@@ -207,29 +206,14 @@ def test_words_that_cannot_be_read_are_passed_over(
     assert end(tmp_path, row(state="FAILED")).reason.startswith("Slurm job 7 is FAILED")
 
 
-def test_the_batch_clients_own_exit_code_wins(slurm: FakeSlurm, tmp_path: Path) -> None:
-    """The script writes it down, and Slurm may have cut or changed it."""
-    slurm.answer("scontrol", shown(state="CANCELLED", code="0:15"))
-    (tmp_path / "exit").write_text("42\n")
-    assert end(tmp_path, row(state="CANCELLED")).exit_code == 42
-
-
-def test_a_client_whose_node_saw_no_files(slurm: FakeSlurm, tmp_path: Path) -> None:
-    """The reason names the folder, and what it takes."""
-    slurm.answer("scontrol", shown(state="FAILED", code=f"{EXIT_NOT_SHARED}:0"))
-    reason = end(tmp_path, row(state="FAILED")).reason
-    assert f"its first node does not see {tmp_path}" in reason
-    assert "MILKWEED_HOME" in reason
-
-
 def test_keepers_tell_why_they_ended(slurm: FakeSlurm, tmp_path: Path) -> None:
     """Each reason once; that Slurm ended them is no reason, and a damaged file says nothing."""
     slurm.answer("scontrol", shown())
     words = ["nobody was connected for 60 s", "nobody was connected for 60 s", "asked by SIGTERM"]
     for number, reason in enumerate(words):
-        (tmp_path / f"ended-0.0.{number}.json").write_text(json.dumps({"reason": reason}))
-    (tmp_path / "ended-0.0.9.json").write_text("{")
-    (tmp_path / "ended-0.0.8.json").write_text("{}")
+        write_log(tmp_path / f"ended-0.0.{number}.json", json.dumps({"reason": reason}))
+    write_log(tmp_path / "ended-0.0.9.json", "{")
+    write_log(tmp_path / "ended-0.0.8.json", "{}")
     lines = end(tmp_path, row(state="COMPLETED")).reason.splitlines()
     assert lines[1:] == ["nobody was connected for 60 s"]
 
@@ -237,11 +221,10 @@ def test_keepers_tell_why_they_ended(slurm: FakeSlurm, tmp_path: Path) -> None:
 def test_a_failure_shows_the_end_of_the_jobs_log(slurm: FakeSlurm, tmp_path: Path) -> None:
     """The last lines of what Slurm said of the tasks, without what it always says."""
     slurm.answer("scontrol", shown(state="FAILED", code="1:0"))
-    log = tmp_path / "part-0.0.log"
     said = [f"line {number}" for number in range(9)]
     noise = "srun: cluster configuration lacks support for cpu binding"
-    log.write_text("\n".join([*said, noise]) + "\n")
-    lines = end(tmp_path, row(state="FAILED"), logs=(str(log), str(tmp_path / "none"))).reason
+    write_log(tmp_path / "part.0.0.log", "\n".join([*said, noise]) + "\n")
+    lines = end(tmp_path, row(state="FAILED")).reason
     assert lines.splitlines()[1:] == [
         "the end of the job's own log:",
         *(f"  {text}" for text in said[-6:]),
@@ -251,8 +234,8 @@ def test_a_failure_shows_the_end_of_the_jobs_log(slurm: FakeSlurm, tmp_path: Pat
 def test_an_end_in_order_shows_no_log(slurm: FakeSlurm, tmp_path: Path) -> None:
     """Nobody needs the log of what went well."""
     slurm.answer("scontrol", shown())
-    (tmp_path / "log").write_text("all is well\n")
-    status = end(tmp_path, row(state="COMPLETED"), logs=(str(tmp_path / "log"),))
+    write_log(tmp_path / "part.0.0.log", "all is well\n")
+    status = end(tmp_path, row(state="COMPLETED"))
     assert (status.exit_code, "all is well" in status.reason) == (0, False)
 
 
@@ -292,8 +275,6 @@ def test_a_host_whose_node_left_the_job_is_lost(tmp_path: Path) -> None:
     lost = judge_host(left[1], "x", {})
     assert lost.state is HostState.FAILED
     assert lost.reason == "its node n2 is no longer part of Slurm job 7"
-    unnoted = make_places([row(nodes=("n1",))], {0: part("w/0", "w/1", logs=str(tmp_path))})
-    assert judge_host(unnoted[1], "x", {}).reason == "its node is no longer part of Slurm job 7"
 
 
 def test_a_host_that_slurm_does_not_know(tmp_path: Path) -> None:
@@ -304,9 +285,10 @@ def test_a_host_that_slurm_does_not_know(tmp_path: Path) -> None:
 
 def test_a_task_that_ended_is_a_failed_host(tmp_path: Path) -> None:
     """What srun says of the task, and the last lines that this task wrote."""
-    (tmp_path / "part-0.0.log").write_text(
+    write_log(
+        tmp_path / "part.0.0.log",
         "0: other\n1: first\n1: Traceback\n2: other\n1: ImportError: no monarch\n"
-        "srun: error: n2: task 1: Exited with exit code 1\n"
+        "srun: error: n2: task 1: Exited with exit code 1\n",
     )
     found = judge_host(place(tmp_path), "x", {})
     assert found.state is HostState.FAILED
@@ -318,26 +300,50 @@ def test_a_task_that_ended_is_a_failed_host(tmp_path: Path) -> None:
     ]
 
 
+def test_a_task_that_ended_without_a_word_has_the_end_of_its_hosts_log(tmp_path: Path) -> None:
+    """A keeper that was killed says nothing to Slurm: what its host wrote in this run is shown, and no other's."""
+    write_log(tmp_path / "part.0.0.log", "0: other\nsrun: error: n2: task 1: Killed\n")
+    for number in range(3):
+        write_log(tmp_path / f"w.{number}.log", f"of w/{number}\n")
+    ended = "its task on node n2 ended: Killed"
+    assert judge_host(place(tmp_path), "x", {}).reason.splitlines() == [ended, "of w/1"]
+    write_log(tmp_path / "w.1.log", "of an earlier run\n", after_s=-60)
+    assert judge_host(place(tmp_path), "x", {}).reason == ended
+
+
+def test_tasks_are_those_of_the_hosts_that_were_left_at_the_start(tmp_path: Path) -> None:
+    """A host before it was given back, then the job was put back into the queue: its task has a lower number."""
+    (tmp_path / "part.0.0.log").write_text(
+        "1: of w/2\n2: of w/3\nsrun: error: n3: task 1: Exited with exit code 1\n"
+    )
+    hosts = part("w/0", "w/1", "w/2", "w/3", logs=str(tmp_path), released=[1])
+    [_, found, _] = make_places([row(nodes=("n1", "n3", "n4"))], {0: hosts})
+    assert judge_host(found, "x", {}).reason.splitlines()[1:] == ["of w/2"]
+
+
 def test_the_task_of_another_node_is_another_host(tmp_path: Path) -> None:
     """One host's end is not another's, also when a name is the beginning of another."""
-    (tmp_path / "part-0.0.log").write_text(
-        "srun: error: n22: task 1: Killed\nsrun: error: n1: task 0: Killed\n"
+    write_log(
+        tmp_path / "part.0.0.log",
+        "srun: error: n22: task 1: Killed\nsrun: error: n1: task 0: Killed\n",
     )
     assert judge_host(place(tmp_path), "x", {}).state is HostState.STARTING
 
 
 def test_the_last_word_on_a_task_counts(tmp_path: Path) -> None:
     """A job that was started again writes its log anew, and within one log the last line is the newest."""
-    (tmp_path / "part-0.0.log").write_text(
-        "srun: error: n2: task 1: Killed\nsrun: error: n2: task 1: Exited with exit code 9\n"
+    write_log(
+        tmp_path / "part.0.0.log",
+        "srun: error: n2: task 1: Killed\nsrun: error: n2: task 1: Exited with exit code 9\n",
     )
     assert "exit code 9" in judge_host(place(tmp_path), "x", {}).reason
 
 
 def test_the_lines_of_a_task_in_a_wide_job(tmp_path: Path) -> None:
     """From ten tasks on Slurm pads the numbers before lines; a task's own lines are found all the same."""
-    (tmp_path / "part-0.0.log").write_text(
-        " 1: ImportError: no monarch\n11: other\nsrun: error: n2: task 1: Exited with exit code 1\n"
+    write_log(
+        tmp_path / "part.0.0.log",
+        " 1: ImportError: no monarch\n11: other\nsrun: error: n2: task 1: Exited with exit code 1\n",
     )
     assert judge_host(place(tmp_path, hosts=12), "x", {}).reason.splitlines()[1:] == [
         "ImportError: no monarch"
@@ -362,7 +368,22 @@ def test_a_node_that_is_down_is_a_failed_host(
     assert found.reason.splitlines() == [expected, "step 41", "step 42"]
 
 
-@pytest.mark.parametrize(("state", "unheard"), [("allocated*", True), ("down*", False)])
+@pytest.mark.parametrize(
+    "state",
+    ["draining", "draining@", "failing", "maint", "reboot^", "blocked", "inval", "powering_down"],
+)
+def test_a_node_that_is_taken_out_of_service_later_keeps_its_host(
+    tmp_path: Path, state: str
+) -> None:
+    """Jobs go on there until they end: a keeper that is silent is no loss yet, and Slurm's word is told."""
+    found = judge_host(place(tmp_path), "timed out", {"n2": node("n2", state=state, reason="hot")})
+    expected = f"timed out; Slurm says that node n2 is {state}: hot"
+    assert (found.state, found.unheard, found.reason) == (HostState.STARTING, False, expected)
+
+
+@pytest.mark.parametrize(
+    ("state", "unheard"), [("allocated*", True), ("draining*", True), ("down*", False)]
+)
 def test_a_node_that_slurm_does_not_hear(tmp_path: Path, state: str, unheard: bool) -> None:
     """The host does not serve, and whoever can wait is told that it may be back."""
     found = judge_host(place(tmp_path), "x", {"n2": node("n2", state=state)})

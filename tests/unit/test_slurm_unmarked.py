@@ -12,9 +12,10 @@ from milkweed.backends.slurm.commands import queue
 from milkweed.backends.slurm.text import Mark, render_mark
 from milkweed.errors import UnreachableError
 from milkweed.job import lifecycle
+from milkweed.job.observing import observe
 from milkweed.state import StateFile
 from milkweed.status import Liveness
-from unit.slurm_fake import APPLY_ID, FakeSlurm, line, shown
+from unit.slurm_fake import APPLY_ID, EMPTY_QUEUE, FakeSlurm, line, shown
 from unit.slurm_jobs import OTHER_ID, create, handle_of
 
 
@@ -57,7 +58,7 @@ def test_components_are_told_apart(submitted: FakeSlurm) -> None:
 
 def test_it_is_ended_with_its_job(submitted: FakeSlurm) -> None:
     """Nothing is left running because a comment was overwritten."""
-    submitted.then("scancel", ': >"$home/squeue.out"')
+    submitted.then("scancel", EMPTY_QUEUE)
     SlurmBackend().cancel(handle_of())
     assert submitted.called("scancel") == [["7"]]
 
@@ -65,7 +66,7 @@ def test_it_is_ended_with_its_job(submitted: FakeSlurm) -> None:
 def test_no_second_job_is_made(submitted: FakeSlurm) -> None:
     """The next client finds the first one."""
     record = StateFile("job.json").load()
-    _record, observed = lifecycle.observe(SlurmBackend(), record, None)
+    _record, observed = observe(SlurmBackend(), record, None)
     assert observed.status is not None
     assert observed.status.liveness is Liveness.RUNNING
 
@@ -81,6 +82,25 @@ def test_a_number_alone_is_not_enough(submitted: FakeSlurm) -> None:
         backend.cancel(handle_of())
     assert "scancel 7" in caught.value.hint
     assert submitted.called("scancel") == []
+
+
+def test_one_of_several_that_is_not_known_is_not_forgotten(submitted: FakeSlurm) -> None:
+    """Added hosts whose comment and name were changed: the others end, and it is said that one may be left."""
+    (registry.folder_of(APPLY_ID) / "mark-9").write_text(render_mark(Mark(APPLY_ID, 0, 1, "demo")))
+    strange = line(9, component=1, comment="billing:x").replace("|demo|end", "|renamed|end")
+    submitted.jobs(line(7), strange)
+    (submitted.home / "after").write_text(strange)
+    submitted.then("scancel", 'cp "$home/after" "$home/squeue.out"')
+    record = StateFile("job.json").load()
+    assert record is not None
+    with pytest.raises(UnreachableError, match="not known whose Slurm job 9") as caught:
+        lifecycle.end(SlurmBackend(), record, StateFile("job.json"))
+    assert "scancel 9" in caught.value.hint
+    assert submitted.called("scancel") == [["7"]]
+    assert StateFile("job.json").load() == record
+    submitted.jobs()
+    lifecycle.end(SlurmBackend(), record, StateFile("job.json"))
+    assert StateFile("job.json").load() is None
 
 
 def test_another_allocations_job_is_not_ours(submitted: FakeSlurm) -> None:
@@ -132,3 +152,26 @@ def test_a_number_that_somebody_else_has_now_is_not_ours(submitted: FakeSlurm) -
     status = SlurmBackend().glance(handle_of(), fresh=True)
     assert status.liveness is Liveness.ENDED
     assert "no trace of job 7 any more" in status.reason
+
+
+@pytest.mark.parametrize(
+    ("name", "comment", "own"),
+    [
+        ("demo", render_mark(Mark(APPLY_ID, 0, 0, "demo")), True),
+        ("demo", "", True),
+        ("renamed", render_mark(Mark(APPLY_ID, 0, 0, "demo")), True),
+        ("demo", render_mark(Mark(OTHER_ID, 0, 0, "demo")), False),
+        ("other", "", False),
+    ],
+)
+def test_the_end_of_a_job_that_has_our_number_is_not_ours(
+    submitted: FakeSlurm, name: str, comment: str, own: bool
+) -> None:
+    """A cluster that lost its state counts anew: the exit code of somebody's job is not told as ours."""
+    submitted.jobs()
+    said = shown(code="3:0", state="FAILED").replace("JobName=demo", f"JobName={name}")
+    submitted.answer("scontrol", said.replace(" WorkDir=/", f" WorkDir=/ Comment={comment}"))
+    submitted.answer("sacct", err="Slurm accounting storage is disabled\n", code=1)
+    status = SlurmBackend().glance(handle_of(), fresh=True)
+    assert (status.liveness, status.exit_code) == (Liveness.ENDED, 3 if own else None)
+    assert ("Slurm has no trace of job 7 any more" in status.reason) is not own

@@ -133,9 +133,9 @@ def test_an_allocation_that_has_ended(world: World) -> None:
     world.crew(1)
     with pytest.raises(AllocationEndedError) as caught:
         world.gather(1, 1)
-    assert str(caught.value) == (
-        "the allocation of job 'demo' has ended\n  seen: Slurm job 7 is CANCELLED"
-    )
+    assert caught.value.what == "the allocation of job 'demo' has ended"
+    assert caught.value.seen == "Slurm job 7 is CANCELLED"
+    assert "makes another" in caught.value.hint
 
 
 def test_the_time_to_join(world: World) -> None:
@@ -231,7 +231,8 @@ def test_a_lost_host_is_not_waited_for_like_a_queue(world: World) -> None:
     world.crew(2)
     with pytest.raises(HostFailedError) as caught:
         world.gather(2, 2)
-    assert str(caught.value) == "host w/1 is lost\n  seen: node n1 is down"
+    assert (caught.value.what, caught.value.seen) == ("host w/1 is lost", "node n1 is down")
+    assert "replace it" in caught.value.hint
     assert LOST_PATIENCE_S <= world.waited_s < LOST_PATIENCE_S + 3
 
 

@@ -14,6 +14,7 @@ from milkweed.errors import SpecError, UnknownBackendError
 from milkweed.job.preparing import CODE_FOLDER
 from milkweed.job.spmd import _folder_of, _make_program
 from milkweed.option_tables import BUILTIN_OPTIONS
+from milkweed.options import check_options
 from milkweed.spec import make_meshes
 from milkweed.spmd.appdef import Application, RoleSpec, read_appdef
 from milkweed.spmd.schedulers import BARE, DIALECTS, Chosen, choose_backend
@@ -161,7 +162,9 @@ def test_folders_of_logs_are_absolute(monkeypatch: pytest.MonkeyPatch, tmp_path:
     monkeypatch.chdir(tmp_path)
     for scheduler in ("local_cwd", "slurm"):
         chosen = choose(scheduler, {"log_dir": "logs"})
-        assert chosen.options == {"log_dir": str(tmp_path / "logs")}
+        table = BUILTIN_OPTIONS[chosen.backend]
+        options, _client = check_options(table, chosen.options, where=scheduler)
+        assert options == {"log_dir": str(tmp_path / "logs")}
 
 
 def test_settings_of_kubernetes_keep_their_names() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import io
 import os
 import pty
 import sys
@@ -23,6 +25,7 @@ from milkweed.errors import (
     SpecError,
     UnreachableError,
 )
+from milkweed.job.progress import QUIET_S
 from milkweed.job.waiting import SLOWEST_POLL_S, insist, kill_after, should_cancel, wait_until
 from milkweed.status import HostState, HostStatus, Liveness, Status
 from milkweed.testing import FakeClock
@@ -77,6 +80,7 @@ def test_an_end_is_never_running(clock: FakeClock) -> None:
     with pytest.raises(AllocationEndedError) as caught:
         wait("running", clock, PENDING, ENDED)
     assert caught.value.seen == "cancelled"
+    assert "makes another" in caught.value.hint
 
 
 def test_a_host_that_fails_ends_the_wait_for_running(clock: FakeClock) -> None:
@@ -84,6 +88,7 @@ def test_a_host_that_fails_ends_the_wait_for_running(clock: FakeClock) -> None:
     with pytest.raises(HostFailedError, match="host w/1 has failed") as caught:
         wait("running", clock, running(HostState.STARTING, HostState.FAILED, reason="no engine"))
     assert caught.value.seen == "no engine"
+    assert "status --why" in caught.value.hint
 
 
 def test_a_host_that_is_only_not_heard_is_waited_for(clock: FakeClock) -> None:
@@ -242,6 +247,48 @@ def test_output_to_a_file_asks_nobody(tmp_path: Path) -> None:
     assert "it stays" in (tmp_path / "log").read_text()
 
 
+# Where nobody reads
+
+
+class Gone(io.StringIO):
+    """A stream whose reader has gone."""
+
+    def write(self, text: str, /) -> int:
+        """Nobody takes it."""
+        raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+
+
+@contextlib.contextmanager
+def mute(how: str) -> Generator[None]:
+    """Be a program whose output goes nowhere: its terminal is gone, or it never had one."""
+    closed = io.StringIO()
+    closed.close()
+    file = {"gone": Gone(), "closed": closed, "none": None}[how]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "stdin", file)
+        patch.setattr(sys, "stderr", file)
+        yield
+
+
+@pytest.mark.parametrize("how", ["gone", "closed", "none"])
+def test_a_wait_goes_on_though_nobody_can_be_told(clock: FakeClock, how: str) -> None:
+    """A reader that has gone ends no wait, and no job that waits in a queue."""
+    with mute(how):
+        assert wait("running", clock, *[PENDING] * 20, UNKNOWN, READY) is READY
+    assert clock.now_s - 1000.0 > QUIET_S
+
+
+@pytest.mark.parametrize("how", ["gone", "closed", "none"])
+@pytest.mark.parametrize(("word", "cancels"), [("cancel", True), ("keep", False), ("ask", False)])
+def test_a_word_is_followed_though_nobody_can_be_told(how: str, word: str, cancels: bool) -> None:
+    """What was said before holds; where nobody can be asked the job stays."""
+    with mute(how):
+        assert should_cancel(word, PENDING, name="demo", recorded="job.json") is cancels
+
+
+# A scheduler that is silent
+
+
 def ask(
     clock: FakeClock, silent: int, *, patient: bool = True, timeout_s: float | None = None
 ) -> str:
@@ -266,9 +313,22 @@ def test_a_scheduler_that_answers_late_is_waited_for() -> None:
 
 def test_a_silent_scheduler_meets_the_deadline() -> None:
     """The error says whose deadline it was and what the scheduler last said."""
-    with pytest.raises(DeadlineError, match="'j' did not answer within 9 s") as caught:
+    with pytest.raises(
+        DeadlineError, match="'j' did not tell within 9 s what becomes of it"
+    ) as caught:
         ask(FakeClock(), 1000, timeout_s=9)
     assert caught.value.seen == "squeue: timed out"
+
+
+def test_a_silent_scheduler_has_what_is_left_of_a_wait() -> None:
+    """What was waited for before counts, too: the deadline is for all of it, and is told as it was said."""
+    clock = FakeClock()
+    with (
+        within(time.monotonic() - 1.0),
+        pytest.raises(DeadlineError, match="did not tell within 9 s"),
+    ):
+        ask(clock, 1000, timeout_s=9)
+    assert clock.slept == []
 
 
 def test_where_nobody_queues_silence_is_an_error_at_once() -> None:

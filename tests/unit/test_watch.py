@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any, cast
 
 import pytest
 
+from milkweed.backends.programs import within
+from milkweed.errors import DeadlineError
 from milkweed.job.watch import BROKEN_S
+from milkweed.status import HostState
 from milkweed.testing import FakeClock
 from unit.keepers import host
 from unit.watching import UNKNOWN, FakeSession, World, make_world
@@ -124,19 +128,46 @@ def test_another_keeper_behind_the_same_door(
 
 
 def test_a_host_that_stays_silent_is_lost(world: World, capsys: pytest.CaptureFixture[str]) -> None:
-    """After a few seconds, with its machine's name, Slurm's word on it and the end of its log."""
+    """After a few seconds: where Slurm knows why, in its words, with the end of the log that it gave."""
     session = FakeSession()
     world.ready(session)
     began_s = world.clock.now_s
     world.hear(session, ev="closed")
     assert BROKEN_S <= world.clock.now_s - began_s <= BROKEN_S + 1
     assert len(world.rejoined) > 5
-    assert world.watch.lost["w/0"] == (
-        "its machine n1 does not answer; Slurm says that node n1 is down*"
-    )
+    assert world.watch.lost["w/0"] == "Slurm says that node n1 is down*"
     assert world.watch.over is None
     assert "milkweed:   last line" in capsys.readouterr().err
     assert world.gave_up
+
+
+@pytest.mark.parametrize("away", [False, True])
+def test_a_loss_that_slurm_has_not_noticed_has_the_end_of_the_right_log(
+    world: World, capsys: pytest.CaptureFixture[str], away: bool
+) -> None:
+    """A node that has just died is in order for Slurm, or Slurm is away: the host's own last lines are shown."""
+    world.backend.state, world.backend.away = HostState.STARTING, away
+    world.backend.words = "its keeper does not answer"
+    world.backend.logs = {"w/0": ["of w/0"], "w/1": ["of w/1"]}
+    sessions = [FakeSession("w/0", node="n1"), FakeSession("w/1", node="n2")]
+    world.ready(*sessions)
+    world.hear(sessions[1], ev="closed")
+    assert world.watch.lost == {"w/1": "its machine n2 does not answer"}
+    assert capsys.readouterr().err.splitlines() == [
+        "milkweed: host w/1 is lost: its machine n2 does not answer",
+        "milkweed:   of w/1",
+    ]
+
+
+@pytest.mark.parametrize("unheard", [False, True])
+def test_a_machine_is_blamed_for_what_is_not_known_to_be_otherwise(
+    world: World, unheard: bool
+) -> None:
+    """A keeper that ended says nothing about its machine; a node that Slurm does not hear either may be gone."""
+    world.backend.words, world.backend.unheard = "Slurm's word", unheard
+    world.hear(FakeSession(), ev="closed")
+    blamed = "its machine n1 does not answer; " if unheard else ""
+    assert world.watch.lost == {"w/0": f"{blamed}Slurm's word"}
 
 
 def test_all_hosts_of_a_keeper_are_lost_with_it(world: World) -> None:
@@ -180,6 +211,19 @@ def test_silence_of_the_scheduler_ends_nothing(world: World) -> None:
     world.back_at_s = world.clock.now_s + 3.0
     world.hear(FakeSession(), ev="closed")
     assert (world.watch.lost, world.watch.over) == ({}, None)
+
+
+def test_what_became_of_a_host_is_waited_for_until_the_deadline(world: World) -> None:
+    """A scheduler that is silent may take long to tell; who waits is told which hosts it is about."""
+    session = FakeSession("w/0", "w/1")
+    world.watch._broken[session.address] = session.labels
+    with within(time.monotonic() - 1.0), pytest.raises(DeadlineError) as caught:
+        world.watch.settle()
+    assert "what became of hosts of job 'demo'" in caught.value.what
+    assert caught.value.seen == "the connection to w/0, w/1 broke"
+    world.watch._broken.clear()
+    with within(time.monotonic() - 1.0):
+        world.watch.settle()
 
 
 def test_a_scheduler_that_cannot_be_asked_tells_no_end(world: World) -> None:

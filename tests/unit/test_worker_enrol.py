@@ -29,7 +29,7 @@ from unit.keepers import NAMES, WAIT_S, free_ports, make_credentials, move_runs
 
 JOB = pki.make_authority("job")
 OTHER_JOB = pki.make_authority("other job")
-INVITATION = {"apply_id": "id", "port": 1, "labels": ["w/0", "w/1"], "bells": []}
+INVITATION: dict[str, Any] = {"apply_id": "id", "port": 1, "bells": []}
 
 
 # Keys
@@ -105,7 +105,7 @@ def ssl_pem(der: bytes) -> bytes:
 PROGRAM = """
 import json, pathlib, sys
 from milkweed.worker import enrol
-start = enrol.wait_for_start(json.loads(sys.argv[1]), 1, pathlib.Path(sys.argv[2]))
+start = enrol.wait_for_start(json.loads(sys.argv[1]), pathlib.Path(sys.argv[2]))
 print(json.dumps(start))
 """
 
@@ -167,7 +167,8 @@ class Waiting:
         """Fetch its request and bring a certificate."""
         csr = self.ask(op="request")["csr"].encode()
         certificate = authority.certify(csr, NAMES).decode()
-        return self.ask(op="admit", certificate=certificate, authority=authority.cert_pem.decode())
+        said = {"certificate": certificate, "authority": authority.cert_pem.decode()}
+        return self.ask(op="admit", host="w/1", **said)
 
     def door(self, credentials: Path, label: str = "w/1") -> str:
         """Where it takes orders over TLS."""
@@ -204,7 +205,7 @@ def test_a_machine_is_let_in_and_told_what_it_is(waiting: Waiting, ours: Path) -
     with Connection(waiting.door(ours), waiting=True) as connection:
         status = connection.ask({"op": "begin", "start": {"secret": "s3cret"}}, "status")
     assert status["hosts"][0]["reason"] == "it waits to be let in"
-    assert waiting.told == {"secret": "s3cret"}
+    assert waiting.told == {"secret": "s3cret", "own": "w/1"}
     assert not (waiting.run / wire.CONTROL_SOCKET).exists()
     folder = waiting.run / wire.TLS_FOLDER
     assert {path.name: stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()} == (
@@ -218,7 +219,7 @@ def test_a_large_job_can_be_told(waiting: Waiting, ours: Path) -> None:
     waiting.admit()
     with Connection(waiting.door(ours), waiting=True) as connection:
         connection.ask({"op": "begin", "start": start}, "status")
-    assert waiting.told == start
+    assert waiting.told == {**start, "own": "w/1"}
 
 
 def test_looking_tells_it_nothing(waiting: Waiting, ours: Path) -> None:
@@ -269,7 +270,7 @@ def test_a_machine_that_nobody_lets_in_gives_up(
     """It does not hold a node for ever, its log says why it ended, and its key was never open to others."""
     monkeypatch.setattr(enrol, "TIMEOUT_S", 0.01)
     with pytest.raises(SystemExit, match="nobody let this machine into the job"):
-        enrol.wait_for_start(INVITATION, 0, short)
+        enrol.wait_for_start(INVITATION, short)
     assert not (short / wire.CONTROL_SOCKET).exists()
     assert stat.S_IMODE((short / wire.TLS_FOLDER).stat().st_mode) == 0o700
 
@@ -288,7 +289,7 @@ def test_a_machine_of_a_job_that_is_kept_waits_as_long_as_it_takes(
 
     monkeypatch.setattr(asyncio, "wait_for", wait_for)
     with pytest.raises(SystemExit):
-        enrol.wait_for_start({**INVITATION, "keep": keep}, 0, short)
+        enrol.wait_for_start({**INVITATION, "keep": keep}, short)
     assert waited == [patience_s]
 
 
@@ -320,7 +321,7 @@ class Bridge:
         """The next line of the step; None at its end."""
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
-        return json.loads(line) if line else None
+        return json.loads(line.removeprefix(enrol.BRIDGE_MARK)) if line else None
 
     def close(self) -> None:
         """End it."""
@@ -345,7 +346,8 @@ def test_the_bridge_brings_requests_and_certificates(short: Path, ours: Path) ->
         assert request is not None
         assert (request["index"], request["csr"]) == ("1", made.request)
         certificate = JOB.certify(request["csr"].encode(), NAMES).decode()
-        step.say({"1": {"certificate": certificate, "authority": JOB.cert_pem.decode()}})
+        said = {"certificate": certificate, "authority": JOB.cert_pem.decode()}
+        step.say({"1": {"host": "w/1", **said}})
         assert step.hear() == {"index": "1", "ev": "admitted"}
         Connection(made.door(ours), waiting=True).close()
 

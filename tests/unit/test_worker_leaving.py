@@ -109,12 +109,13 @@ def test_a_follow_up_that_nobody_used_leaves_the_folder_to_those_who_are(
     assert not run.exists()
 
 
+@pytest.mark.parametrize("share", ["0.0.0", "0.0.2"], ids=["first", "first that was left"])
 def test_a_follow_up_of_an_owner_that_has_gone_leaves_nothing(
-    run: Path, record: Path, tmp_path: Path
+    run: Path, record: Path, tmp_path: Path, share: str
 ) -> None:
     """It waited in the queue when its owner left the hosts before: nobody comes, and nobody looks here again."""
     (record / "part-1.0.json").write_text("{}")
-    save(ended_file(start(record, share="0.0.0")), {"reason": "its owner is gone", "left": True})
+    save(ended_file(start(record, share=share)), {"reason": "its owner is gone", "left": True})
     late = start(record, share="1.0.0")
     leave_remote(run, late, "its owner did not connect", keep=False, used=False)
     assert list(tmp_path.iterdir()) == []

@@ -36,7 +36,8 @@ def machine(tmp_path: Path) -> Generator[Machine]:
 
 
 def make_keeper(machine: Machine, **more: Any) -> Keeper:
-    start = {**make_start(machine.folder, "w/0"), "keep": False, **more}
+    place = {"folder": str(machine.folder), "share": "0.1.2"}
+    start = {**make_start(machine.folder, "w/0"), **place, "keep": False, **more}
     return machine.do(Keeper, machine.folder, start)
 
 
@@ -72,11 +73,52 @@ def test_an_owner_that_says_so_may_come_back(machine: Machine) -> None:
     assert keeper.lease.over(now_s + 10**6, 1) == ""
 
 
+def test_who_is_told_to_end_by_its_scheduler_does_not_end_the_job(machine: Machine) -> None:
+    """The keeper hangs up then, so its owner goes too; a job that is requeued must not be cancelled for that."""
+    keeper = make_keeper(machine)
+    owner = join(machine, keeper, "a")
+    machine.do(keeper.stop, "it was asked to stop by SIGTERM")
+    machine.do(keeper._gone, owner)
+    assert (keeper.lease_over, keeper.reason) == (False, "it was asked to stop by SIGTERM")
+
+
+def test_a_job_ends_with_its_lease(machine: Machine) -> None:
+    """When its owner has gone first, the job must not stay, whatever the keeper is told after that."""
+    keeper = make_keeper(machine)
+    machine.do(keeper._gone, join(machine, keeper, "a"))
+    machine.do(keeper.stop, "it was asked to stop by SIGTERM")
+    assert (keeper.lease_over, keeper.reason) == (True, "its owner is gone")
+
+
 def test_hosts_of_a_batch_client_do_not_idle(machine: Machine) -> None:
     """It runs beside them: however long it is not connected, ending them would end it."""
     keeper = make_keeper(machine, keep=True, idle_timeout_s=10.0, queued=True, with_client=True)
     machine.do(keeper._gone, join(machine, keeper, "client", owner=False))
     assert keeper.lease.over(time.monotonic() + 10**6, 0) == ""
+
+
+def test_hosts_that_met_a_client_wait_for_no_first_one_when_they_are_started_anew(
+    machine: Machine,
+) -> None:
+    """A job that is requeued after its client has left ends when it idles; one that never had a client waits."""
+    told: dict[str, Any] = {"keep": True, "idle_timeout_s": 100.0, "queued": True}
+    keeper = make_keeper(machine, **told)
+    assert keeper.lease.over(time.monotonic() + 10**6, 0) == ""
+    assert not (machine.folder / "met-0.1").exists()
+    join(machine, keeper, "a", owner=False)
+    assert (machine.folder / "met-0.1").exists()
+    again = make_keeper(machine, **told, met=True)
+    assert again.lease.over(time.monotonic() + 90.0, 0) == ""
+    assert "nobody was connected" in again.lease.over(time.monotonic() + 101.0, 0)
+
+
+def test_a_job_that_nobody_records_has_as_long_for_its_owner_when_it_is_started_anew(
+    machine: Machine,
+) -> None:
+    """Its owner waits in the queue as before, and looks as seldom."""
+    keeper = make_keeper(machine, keep=False, queued=True, met=True)
+    assert keeper.lease.over(time.monotonic() + 290.0, 0) == ""
+    assert "did not connect within 300 s" in keeper.lease.over(time.monotonic() + 301.0, 0)
 
 
 def test_a_follow_up_knows_until_when_others_are_used(machine: Machine) -> None:

@@ -16,8 +16,8 @@ import pytest
 from milkweed import pki
 from milkweed.backends.slurm.script import Submission, make_invitation
 from milkweed.backends.slurm.shape import Part, Shape
-from milkweed.worker import enrol, remote, tls, wire
-from unit.slurm_fake import APPLY_ID, FakeSlurm, part, save_part_file
+from milkweed.worker import enrol, leaving, remote, tls, wire
+from unit.slurm_fake import APPLY_ID, part, save_part_file
 
 SHARE = "0.0.1"
 SUBMISSION = Submission(
@@ -255,8 +255,17 @@ def test_a_machine_keeps_the_host_of_its_task(tmp_path: Path) -> None:
 def test_tasks_are_counted_along_the_hosts_that_are_left(tmp_path: Path) -> None:
     """After a release, a job that starts again has as many tasks as hosts, and nobody keeps a released one."""
     start = make_start(tmp_path, released=[0])
-    assert share(start, tmp_path, 0)["hosts"][0]["rank"] == 1
-    assert share(start, tmp_path, 1)["hosts"][0]["rank"] == 2
+    first, second = (share(start, tmp_path, index) for index in (0, 1))
+    assert (first["hosts"][0]["rank"], second["hosts"][0]["rank"]) == (1, 2)
+    assert (first["share"], second["share"]) == ("0.0.1", "0.0.2"), "files are named by the host"
+    assert (first["record_folder"], second["record_folder"]) == (str(tmp_path / "record"), "")
+
+
+def test_a_machine_that_was_let_in_keeps_the_host_it_was_told_to_be(tmp_path: Path) -> None:
+    """Others may have been given back while it waited: its task is counted along those of the start."""
+    start = make_start(tmp_path, released=[0, 1], own="w/2")
+    made = share(start, tmp_path, 2)
+    assert (made["hosts"][0]["rank"], made["share"]) == (2, "0.0.2")
 
 
 def test_a_task_too_many_has_no_host(tmp_path: Path) -> None:
@@ -265,6 +274,23 @@ def test_a_task_too_many_has_no_host(tmp_path: Path) -> None:
         share(make_start(tmp_path), tmp_path, 3)
     with pytest.raises(SystemExit, match="no host"):
         share(make_start(tmp_path, released=[0, 1]), tmp_path, 1)
+
+
+def test_a_machine_knows_whether_a_client_was_there_before(tmp_path: Path) -> None:
+    """Of this part, as its last run wrote down: added hosts wait for a first client of their own."""
+    start = make_start(tmp_path)
+    invitation = {**INVITATION, "folder": str(tmp_path)}
+
+    def met(index: int) -> bool:
+        (tmp_path / f"run{index}").mkdir()
+        return remote.make_share(start, invitation, index, tmp_path / f"run{index}")["met"]
+
+    (tmp_path / wire.met_file("0.1")).touch()
+    assert not met(0)
+    leaving.note_met({"folder": str(tmp_path), "share": SHARE})
+    assert met(1)
+    assert mode_of(tmp_path / wire.met_file("0.0")) == 0o600
+    leaving.note_met({"folder": str(tmp_path / "not here"), "share": SHARE})
 
 
 def test_variables_have_the_certificates_place(tmp_path: Path) -> None:
@@ -346,52 +372,9 @@ def test_a_machine_that_nobody_thought_of_asks_to_be_let_in(
     if case == "no certificate":
         save_part_file(tmp_path, make_start(tmp_path, certificates=[]))
 
-    def ask(_invitation: object, index: int, run: Path) -> dict[str, Any]:
-        raise SystemExit(f"asked for {index} in {run.name}")
+    def ask(_invitation: object, run: Path) -> dict[str, Any]:
+        raise SystemExit(f"asked in {run.name}")
 
     monkeypatch.setattr(enrol, "wait_for_start", ask)
-    with pytest.raises(SystemExit, match=r"asked for 1 in 1111111122224333\.0\.0\.1"):
+    with pytest.raises(SystemExit, match=r"asked in 1111111122224333\.0\.0\.1"):
         remote.main({**INVITATION, "folder": str(tmp_path)})
-
-
-# The end of the job
-
-
-def test_the_end_of_the_lease_ends_the_job(
-    slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The scheduler's own command, with the job's number from the machine's own variables."""
-    monkeypatch.setenv("SLURM_JOB_ID", "42")
-    remote.end_job(["scancel", "$SLURM_JOB_ID"])
-    assert slurm.calls == [["scancel", "42"]]
-
-
-def test_a_scheduler_that_is_silent_is_told_again(slurm: FakeSlurm) -> None:
-    """A machine that is cut off may keep the job alive when nobody else is left to end it."""
-    slurm.be_away()
-    pauses: list[float] = []
-
-    def sleep(seconds: float) -> None:
-        pauses.append(seconds)
-        if len(pauses) == 9:
-            slurm.answer("scancel")
-
-    remote.end_job(["scancel", "42"], sleep=sleep)
-    assert slurm.calls == [["scancel", "42"]] * 10
-    assert pauses[:2] == [1.0, 1.5]
-    assert pauses[-1] == 10.0
-
-
-def test_a_scheduler_that_says_no_is_told_once(slurm: FakeSlurm) -> None:
-    """A job that has ended already, or is not ours to end, is not asked about again."""
-    slurm.answer(
-        "scancel", err="scancel: error: Kill job error: Invalid job id specified\n", code=1
-    )
-    remote.end_job(["scancel", "42"], sleep=pytest.fail)
-    assert len(slurm.calls) == 1
-
-
-@pytest.mark.parametrize("command", [[], ["/no/such/program"]])
-def test_an_end_that_cannot_be_told_is_no_error(command: list[str]) -> None:
-    """The keeper has done its part; where there is no such command, nothing is run."""
-    remote.end_job(command)

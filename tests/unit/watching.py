@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -37,7 +38,9 @@ class Backend:
         self.looks = 0
         self.words = "Slurm says that node n1 is down*\nlast line"
         self.state = HostState.FAILED
-        self.away = self.broken = False
+        self.logs: dict[str, list[str]] = {}
+        """The last lines of each host's log."""
+        self.away = self.broken = self.unheard = False
 
     def glance(self, _handle: object, *, fresh: bool = False) -> Status:
         """What it says now."""
@@ -51,7 +54,11 @@ class Backend:
         """What it knows of a host."""
         if self.away:
             raise UnreachableError("Slurm's controller did not answer")
-        return HostStatus(host=host, state=self.state, reason=self.words)
+        return HostStatus(host=host, state=self.state, reason=self.words, unheard=self.unheard)
+
+    def last_lines(self, _handle: object, hosts: Sequence[str]) -> dict[str, list[str]]:
+        """The end of the logs of hosts."""
+        return {host: self.logs[host] for host in hosts if host in self.logs}
 
 
 class FakeSession:

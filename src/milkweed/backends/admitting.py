@@ -8,12 +8,14 @@ from __future__ import annotations
 import contextlib
 import json
 import subprocess
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, cast
 
 from ..control import Connection
 from ..errors import DeadlineError, SpecError, UnreachableError
 from ..pki import Authority, parse_names
+from ..worker.enrol import BRIDGE_MARK
+from .places import Place
 
 GRACE_S = 6.0
 """How long hosts may take to answer before somebody looks whether they wait to be let in."""
@@ -25,16 +27,17 @@ def name_share(part: Mapping[str, Any], index: int | str) -> str:
 
 
 def certify(
-    authority: Authority, request: Mapping[str, Any], known: Sequence[str]
+    authority: Authority, request: Mapping[str, Any], place: Place[object]
 ) -> dict[str, str]:
-    """A certificate for a host, with the names it is known by and those it gives itself."""
-    names = list(known)
+    """Which host it is, and a certificate with the names it is known by and those it gives itself."""
+    names = [place.machine, place.node]
     for name in request["names"]:
         with contextlib.suppress(SpecError):
             parse_names([name])
             names.append(name)
     certificate = authority.certify(request["csr"].encode(), names)
-    return {"certificate": certificate.decode(), "authority": authority.cert_pem.decode()}
+    said = {"certificate": certificate.decode(), "authority": authority.cert_pem.decode()}
+    return {"host": place.host, **said}
 
 
 def say(step: subprocess.Popen[str], message: object) -> None:
@@ -47,8 +50,20 @@ def say(step: subprocess.Popen[str], message: object) -> None:
 
 def hear(step: subprocess.Popen[str]) -> dict[str, Any] | None:
     """The next message from there; None when there is none any more."""
-    line = step.stdout.readline() if step.stdout is not None else ""
-    return json.loads(line) if line else None
+    while line := step.stdout.readline() if step.stdout is not None else "":
+        if (message := parse_bridge(line)) is not None:
+            return message
+    return None
+
+
+def parse_bridge(line: str) -> dict[str, Any] | None:
+    """What the bridge says in a line; None for what others print where it runs."""
+    _, mark, text = line.partition(BRIDGE_MARK)
+    try:
+        found: Any = json.loads(text) if mark else None
+    except ValueError:
+        return None
+    return cast("dict[str, Any]", found) if isinstance(found, dict) else None
 
 
 def begin(address: str, part: Mapping[str, Any]) -> None:

@@ -6,9 +6,9 @@ again is in the handle, which is plain JSON data, or follows from the `apply_id`
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, TypeAlias, runtime_checkable
 
 from ..hosts import Host
 from ..plan import Renewal
@@ -18,6 +18,12 @@ from ..status import HostStatus, Status
 Handle = Mapping[str, Any]
 """What a backend needs to find an allocation again: plain JSON data."""
 
+TAIL_LINES = 6
+"""How much of a log is shown with an end."""
+
+Look: TypeAlias = Callable[[Handle], Status]
+"""One look at an allocation, as `poll` does it."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capabilities:
@@ -26,6 +32,8 @@ class Capabilities:
     queued: bool = True
     """Allocations take a queue to get, so replacing one needs a person's word."""
     resize: bool = False
+    repairs: bool = False
+    """Resizing to the sizes that there are has others take the place of lost hosts."""
     batch: bool = False
     """It can run the client inside the allocation."""
     machine_bound: bool = False
@@ -121,12 +129,18 @@ class Resizes(Protocol):
 class Renews(Protocol):
     """A backend whose allocations have time limits, and can be followed by others."""
 
-    def renewal(self, handle: Handle, renew: str | None) -> Renewal:
-        """How it stands with a follow-up; `renew` says when one is due: `before time limit`, `30m`, or never."""
+    def renewal(self, handle: Handle, renew: str | None, look: Look | None = None) -> Renewal:
+        """How it stands with a follow-up; `renew` says when one is due: `before time limit`, `30m`, or never.
+
+        `look` is used for `poll`: whoever asks looks at the same allocations, and each is looked at once.
+        """
         ...
 
     def renew(self, handle: Handle, spec: JobSpec) -> Handle:
-        """Ask for a follow-up with the same id; when there is one already, do nothing."""
+        """Ask for a follow-up with the same id; what is left of one that has failed is ended first.
+
+        When there is one that may be used yet, do nothing.
+        """
         ...
 
     def move(self, handle: Handle) -> Handle:
@@ -135,6 +149,18 @@ class Renews(Protocol):
 
     def retire(self, handle: Handle) -> None:
         """End what the allocation of this handle has followed, if that is still there."""
+        ...
+
+
+@runtime_checkable
+class Keeps(Protocol):
+    """A backend whose hosts are told when they are asked for whether they outlive who asked for them."""
+
+    def keep(self, handle: Handle) -> None:
+        """Have those that start from now on outlive it, follow-ups and added ones too: the job was recorded since.
+
+        Gone already is fine, and so is what was told before.
+        """
         ...
 
 
@@ -187,6 +213,15 @@ class Glances(Protocol):
 
 
 @runtime_checkable
+class LooksAgain(Protocol):
+    """A backend whose `poll` may go by answers that it, or another look, was given a moment ago."""
+
+    def look_again(self, handle: Handle) -> Status:
+        """The same as `poll`, but the scheduler and the hosts are asked for all of it from now on."""
+        ...
+
+
+@runtime_checkable
 class Admits(Protocol):
     """A backend whose hosts may not see the job's files, and must be let in by its owner."""
 
@@ -210,6 +245,15 @@ class Explains(Protocol):
 
     def explain(self, handle: Handle, host: str) -> HostStatus:
         """The scheduler's own words about it and the last lines of its log; FAILED only when that is certain."""
+        ...
+
+
+@runtime_checkable
+class KeepsLogs(Protocol):
+    """A backend that has the logs of hosts when they, or the whole allocation, are gone."""
+
+    def last_lines(self, handle: Handle, hosts: Sequence[str]) -> Mapping[str, Sequence[str]]:
+        """The end of the log of each of these hosts that has one; neither they nor the scheduler are asked."""
         ...
 
 

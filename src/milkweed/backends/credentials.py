@@ -49,7 +49,11 @@ def ensure_client(folder: Path, address: str) -> Path:
         # Without its parents: a job that somebody has just ended stays ended.
         made.mkdir(mode=0o700)
     except FileNotFoundError as error:
-        raise UnreachableError("the job's folder is gone", seen=str(keys)) from error
+        raise UnreachableError(
+            "the job's folder is gone",
+            seen=str(keys),
+            hint="somebody has ended the job meanwhile, or deleted the folder: `milkweed ls` tells",
+        ) from error
     save_credentials(made, leaf, authority.cert_pem)
     try:
         made.rename(place)

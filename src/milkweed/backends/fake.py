@@ -10,6 +10,7 @@ For trying milkweed out, and for tests. What the scheduler does is scripted:
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from ..errors import BackendError, HostFailedError, SpecError, UnreachableError, UnsupportedError
@@ -18,7 +19,7 @@ from ..option_tables import FAKE_OPTIONS
 from ..options import OptionField
 from ..spec import JobSpec
 from ..status import Liveness, Status
-from .base import Capabilities, Handle, LogLine, Request
+from .base import TAIL_LINES, Capabilities, Handle, LogLine, Request
 from .fake_world import (
     FakeAllocation,
     FakeCall,
@@ -38,6 +39,9 @@ __all__ = [
     "use_scheduler",
 ]
 
+_GONE = "call state() for another one"
+_WAIT = "wait for them with state()"
+
 
 class FakeBackend:
     """Talks to the current FakeScheduler, and keeps nothing itself."""
@@ -55,7 +59,10 @@ class FakeBackend:
         """Refuse more hosts than the scheduler could ever give."""
         limit = self.scheduler.max_hosts
         if limit is not None and spec.host_count > limit:
-            raise SpecError(f"meshes: {spec.host_count} hosts, and the scheduler has {limit}")
+            raise SpecError(
+                f"meshes: {spec.host_count} hosts, and the scheduler has {limit}",
+                hint="ask for less",
+            )
 
     def submit(self, request: Request) -> Handle:
         """Queue the allocation."""
@@ -111,6 +118,12 @@ class FakeBackend:
             raise BackendError(f"there is no host {host!r}", hint=f"they are {', '.join(labels)}")
         yield from [line for line in found.lines if host in (None, line.host)]
 
+    def last_lines(self, handle: Handle, hosts: Sequence[str]) -> Mapping[str, Sequence[str]]:
+        """The end of what each host was told to write."""
+        lines = self._known(handle).lines
+        found = {host: [line.text for line in lines if line.host == host] for host in hosts}
+        return {host: lines[-TAIL_LINES:] for host, lines in found.items() if lines}
+
     def cancel(self, handle: Handle) -> None:
         """End the allocation; ended already is fine."""
         self.scheduler.ask("cancel", handle["apply_id"])
@@ -129,16 +142,24 @@ class FakeBackend:
         found.failed.clear()
         return _handle(found)
 
+    def keep(self, handle: Handle) -> None:
+        """From now on somebody looks for it."""
+        self.scheduler.ask("keep", handle["apply_id"])
+        if found := self.scheduler.allocations.get(handle["apply_id"]):
+            found.request = replace(found.request, keep=True)
+
     def _known(self, handle: Handle) -> FakeAllocation:
         found = self.scheduler.allocations.get(handle["apply_id"])
         if found is None:
-            raise BackendError(f"the scheduler has no trace of {handle['apply_id']}")
+            raise BackendError(f"the scheduler has no trace of {handle['apply_id']}", hint=_GONE)
         return found
 
     def _running(self, handle: Handle) -> FakeAllocation:
         found = self._known(handle)
         if found.liveness is not Liveness.RUNNING:
-            raise BackendError("the allocation has no hosts", seen=found.status().describe())
+            raise BackendError(
+                "the allocation has no hosts", seen=found.status().describe(), hint=_WAIT
+            )
         return found
 
 

@@ -132,7 +132,9 @@ class FakeScheduler:
 
     def refuse_next(self, reason: str = "no such partition") -> None:
         """Say no to the next submission."""
-        self._refusals.append(BackendError("the scheduler refused the job", seen=reason))
+        self._refusals.append(
+            BackendError("the scheduler refused the job", seen=reason, hint="correct what it names")
+        )
 
     def lose_next_answer(self, error: MilkweedError | None = None) -> None:
         """Accept the next submission, and let the one who asked hear an error."""
@@ -194,7 +196,7 @@ class FakeScheduler:
             raise self._refusals.pop(0)
         if request.apply_id in self.allocations:
             self._correct_last("refused")
-            raise BackendError(f"the id {request.apply_id} is taken")
+            raise BackendError(f"the id {request.apply_id} is taken", hint="ask for a new one")
         made = FakeAllocation(
             request=request,
             number=len(self.allocations) + 1,

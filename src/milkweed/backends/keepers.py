@@ -19,9 +19,9 @@ from ..errors import (
     UnreachableError,
 )
 from ..hosts import Host
-from ..logs import follow_files, read_file
+from ..logs import follow_files, read_file, read_tail
 from ..status import HostState, HostStatus, Liveness, Status
-from .base import LogLine
+from .base import TAIL_LINES, LogLine
 
 AT_ONCE = 32
 """How many keepers are asked at the same time."""
@@ -117,7 +117,15 @@ def check_running(status: Status) -> None:
     if status.liveness is Liveness.UNKNOWN:
         raise UnreachableError("it is not known which hosts the job has", seen=status.reason)
     if status.liveness is not Liveness.RUNNING:
-        raise AllocationError("the job has no hosts now", seen=status.describe())
+        raise AllocationError(
+            "the job has no hosts now", seen=status.describe(), hint="wait for them with state()"
+        )
+
+
+def read_tails(logs: Mapping[str, str]) -> dict[str, Sequence[str]]:
+    """The last lines of the log of each host that has written one; `logs` says in which file it is."""
+    found = {host: read_tail(path, TAIL_LINES).splitlines() for host, path in logs.items()}
+    return {host: lines for host, lines in found.items() if lines}
 
 
 def follow_hosts(

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..worker.enrol import BRIDGE
+from ..worker.wire import CLOSED_PATH
 from .packing import pack_worker
 
 DEFAULT_PYTHON = "python"
@@ -18,11 +19,12 @@ EXIT_NOT_SHARED = 78
 
 # Reads the invitation that a scheduler passes to every task, and hands over to the worker: the one of the client
 # where the machine sees its files, else the copy that came along. Its argument is the umask of programs.
-LOADER = """
+LOADER = f"""
 import gc
 gc.disable()
-import json, os, sys
-invitation = {**json.load(sys.stdin), "umask": sys.argv[1]}
+{CLOSED_PATH}
+import json, os
+invitation = {{**json.load(sys.stdin), "umask": sys.argv[1]}}
 path = invitation["source"]
 if not os.path.isfile(path + "/milkweed/worker/remote.py"):
     import base64, tempfile
@@ -47,6 +49,21 @@ def render_python(python: str) -> list[str]:
     return [f"python={own}", f'[ -x "$python" ] || python={DEFAULT_PYTHON}']
 
 
+def render_client(command: Sequence[str]) -> str:
+    """A batch client's command line for a script that has `render_python`: its Python is that of the hosts."""
+    first, *rest = command
+    own = first == sys.executable
+    return " ".join(['"$python"' if own else shlex.quote(first), *map(shlex.quote, rest)])
+
+
+def render_enter(folder: str) -> str:
+    """Go where a batch client begins, and say on which machine that cannot be done."""
+    sorry = (
+        'echo "milkweed: the client begins in a folder that its machine $(uname -n) cannot enter"'
+    )
+    return f"{{ cd {shlex.quote(folder)} || {{ {sorry}; exit 1; }}; }}"
+
+
 def render_bridge(python: str) -> list[str]:
     """The command that speaks with a machine's keeper for the job's owner."""
     choose = "; ".join([*render_python(python), 'exec "$python" -c "$1"'])
@@ -58,7 +75,6 @@ def make_invitation(
     apply_id: str,
     part: str,
     folder: str,
-    hosts: Sequence[tuple[str, int]],
     port: int,
     bells: Sequence[Sequence[str | int]],
     keep: bool,
@@ -69,7 +85,6 @@ def make_invitation(
         "apply_id": apply_id,
         "part": part,
         "folder": folder,
-        "labels": [f"{mesh}/{rank}" for mesh, rank in hosts],
         "port": port,
         "bells": bells,
         "keep": keep,

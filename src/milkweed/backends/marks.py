@@ -20,9 +20,14 @@ class Mark:
     name: str
 
 
+def render_sign(apply_id: str) -> str:
+    """What the marks of an allocation begin with."""
+    return f"milkweed:1:{apply_id}"
+
+
 def render_mark(mark: Mark) -> str:
     """Write a mark as text."""
-    text = f"milkweed:1:{mark.apply_id}:{mark.generation}:{mark.component}:{mark.name}"
+    text = f"{render_sign(mark.apply_id)}:{mark.generation}:{mark.component}:{mark.name}"
     if parse_mark(text) != mark:
         raise ValueError(f"{mark!r} cannot be written as a mark")
     return text

@@ -104,6 +104,15 @@ def save_part_data(folder: Path, data: Mapping[str, Any]) -> None:
     )
 
 
+def keep_parts(folder: Path) -> None:
+    """Have hosts that start from now on outlive their client, of whatever generation."""
+    for path in folder.glob(wire.part_file("*")):
+        with contextlib.suppress(FileNotFoundError):  # it was ended meanwhile
+            data = json.loads(path.read_bytes())
+            if not data["keep"]:
+                save_told(path, {**data, "keep": True})
+
+
 def save_told(path: Path, data: Mapping[str, Any]) -> None:
     """Write a file that hosts are told something by."""
     save_private(path, json.dumps(data).encode(), what="what the hosts are told")
@@ -152,5 +161,9 @@ def ensure_logs(spec: JobSpec, apply_id: str) -> Path:
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
-        raise SpecError(f"log_dir: {base!r} cannot be made", seen=str(error)) from error
+        raise SpecError(
+            f"log_dir: {base!r} cannot be made",
+            seen=str(error),
+            hint="name a folder that you may write to, or leave it out",
+        ) from error
     return folder

@@ -17,8 +17,17 @@ from ..status import Liveness, Status
 from . import keepers
 from .base import Handle, LogLine
 from .credentials import ensure_client
-from .keepers import Answer, ask_all, ask_keeper, check_running, follow_hosts, own_address
-from .traces import note_up
+from .keepers import (
+    Answer,
+    ask_all,
+    ask_keeper,
+    check_running,
+    follow_hosts,
+    own_address,
+    read_tails,
+)
+from .parts import keep_parts
+from .traces import CLIENT_LOG, note_up
 
 Row_co = TypeVar("Row_co", covariant=True)
 
@@ -33,7 +42,7 @@ class Place(Generic[Row_co]):
     host: str
     component: int
     index: int
-    """The number of its task in the component."""
+    """Its number in the component: that of its task, as long as no host before it was given back."""
     node: str
     """Empty while the scheduler has not given one."""
     machine: str
@@ -93,6 +102,10 @@ class Kept(ABC):
     def told_places(self, handle: Handle) -> Sequence[Place[object]]:
         """Every host as the job's own files have it."""
 
+    def keep(self, handle: Handle) -> None:
+        """Write it where keepers read it when they start; who sees no files is told from there."""
+        keep_parts(Path(handle["folder"]))
+
     def controls(self, handle: Handle) -> Sequence[str]:
         """Where the keepers take orders."""
         return [str(make_door(place)) for place in self.places(handle, note=True) if place.node]
@@ -124,6 +137,11 @@ class Kept(ABC):
         with contextlib.closing(remote):
             yield from follow_hosts(files, host, follow=follow, alive=alive, read=read)
 
+    def last_lines(self, handle: Handle, hosts: Sequence[str]) -> Mapping[str, Sequence[str]]:
+        """The end of each host's log, where its node has written it into a folder that is seen here."""
+        logs = {place.host: place.log for place in self.told_places(handle)}
+        return read_tails({host: logs[host] for host in hosts if host in logs})
+
     def _log_files(self, handle: Handle) -> dict[str, str]:
         """Where the log of every host is: a path, or the door of its keeper."""
         try:
@@ -135,5 +153,5 @@ class Kept(ABC):
             for place in places
         }
         for place in places:
-            files["client"] = f"{place.part['logs']}/client.log"
+            files["client"] = f"{place.part['logs']}/{CLIENT_LOG}"
         return files

@@ -32,7 +32,7 @@ from ..state import check_machine, save_private
 from ..status import Liveness, Status
 from ..worker import wire
 from .base import Capabilities, Handle, LogLine, Request
-from .keepers import Answer, follow_hosts, make_host, make_status
+from .keepers import Answer, follow_hosts, make_host, make_status, read_tails
 from .process_start import ensure_credentials, make_start
 
 STOP_TIMEOUT_S = 15.0
@@ -88,7 +88,10 @@ class ProcessBackend:
         """Make the folder anew; what a crash left there is dead, since nobody holds its lock."""
         if run.exists():
             if _is_locked(run):
-                raise BackendError(f"the run folder {run} is in use")
+                raise BackendError(
+                    f"the run folder {run} is in use",
+                    hint="another program is starting these hosts: try again in a moment",
+                )
             shutil.rmtree(run)
         run.mkdir(mode=0o700)
         for name in (wire.SOCKET_FOLDER, wire.LOG_FOLDER):
@@ -178,6 +181,11 @@ class ProcessBackend:
 
         yield from follow_hosts(files, host, follow=follow, alive=alive)
 
+    def last_lines(self, handle: Handle, hosts: Sequence[str]) -> Mapping[str, Sequence[str]]:
+        """The end of each host's log, which stays when its keeper has ended."""
+        logs = {f"{item['mesh']}/{item['rank']}": item["log"] for item in handle["hosts"]}
+        return read_tails({host: logs[host] for host in hosts if host in logs})
+
     def cancel(self, handle: Handle) -> None:
         """Stop the keeper, which stops everything; then remove what is left in files."""
         check_machine(handle["machine"])
@@ -225,6 +233,17 @@ def _control(run: Path) -> str:
     return f"unix://{run / wire.CONTROL_SOCKET}"
 
 
+_PYTHON_HINT = "say a python_exe that starts on this machine, or leave it out"
+# `python -m milkweed.worker RUN_FOLDER`, but for the current folder, which others may write to.
+_KEEPER = f"""
+{wire.CLOSED_PATH}
+import os
+sys.path.insert(0, os.environ["PYTHONPATH"].split(os.pathsep)[0])
+from runpy import run_module
+run_module("milkweed.worker", run_name="__main__", alter_sys=True)
+""".strip()
+
+
 def _start_keeper(python: str, run: Path, lock_fd: int) -> dict[str, Any]:
     """Start the keeper in a session of its own; it inherits the lock, and holds it as long as it lives."""
     log_path = run / wire.LOG_FOLDER / "keeper.log"
@@ -233,7 +252,7 @@ def _start_keeper(python: str, run: Path, lock_fd: int) -> dict[str, Any]:
     try:
         pid = os.posix_spawn(
             python,
-            [python, "-m", "milkweed.worker", str(run)],
+            [python, "-c", _KEEPER, str(run)],
             _environment(),
             file_actions=[
                 (os.POSIX_SPAWN_DUP2, fd, number)
@@ -245,7 +264,7 @@ def _start_keeper(python: str, run: Path, lock_fd: int) -> dict[str, Any]:
         )
     except OSError as error:
         raise BackendError(
-            f"the hosts' keeper cannot be started with {python}", seen=str(error)
+            f"the hosts' keeper cannot be started with {python}", seen=str(error), hint=_PYTHON_HINT
         ) from error
     finally:
         os.close(log)
@@ -255,6 +274,7 @@ def _start_keeper(python: str, run: Path, lock_fd: int) -> dict[str, Any]:
         raise BackendError(
             f"the hosts' keeper, started with {python}, ended at once",
             seen=read_tail(log_path) or "it wrote nothing",
+            hint=_PYTHON_HINT,
         )
     return keeper
 

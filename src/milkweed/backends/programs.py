@@ -40,6 +40,12 @@ def within(deadline_s: float | None) -> Generator[None]:
         _until_s.reset(token)
 
 
+def is_late() -> bool:
+    """Whether the deadline of what is done now is over."""
+    until_s = _until_s.get()
+    return until_s is not None and time.monotonic() >= until_s
+
+
 def _limit(timeout_s: float) -> float:
     until_s = _until_s.get()
     return (
@@ -64,23 +70,40 @@ def run_program(
     text: str = "",
     cwd: str | None = None,
     tied: bool = False,
+    apart: bool = False,
 ) -> Done:
     """Run a command to its end; FileNotFoundError or subprocess.TimeoutExpired when there is none.
 
-    One that is `tied` ends with this process, however that ends.
+    One that is `tied` ends with this process, however that ends. One that is `apart` has no terminal: Ctrl-C is
+    for the program that runs it, which then ends it and all that it has started.
     """
-    done = subprocess.run(  # noqa: S603  a list of arguments: there is nothing to quote
+    with subprocess.Popen(  # noqa: S603  a list of arguments: there is nothing to quote
         argv,
-        input=os.fsencode(text),  # a path need not be text
-        capture_output=True,
-        timeout=_limit(timeout_s),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         cwd=cwd,
         env=env,
-        check=False,
-        preexec_fn=_make_tie() if tied else None,
-    )
-    said, trouble = (data.decode(errors="replace") for data in (done.stdout, done.stderr))
-    return Done(done.returncode, said, trouble)
+        start_new_session=apart,
+        preexec_fn=_make_tie() if tied else None,  # noqa: PLW1509  it takes no lock
+    ) as program:
+        try:
+            # a path need not be text
+            answer = program.communicate(os.fsencode(text), timeout=_limit(timeout_s))
+        except BaseException:  # a deadline, or Ctrl-C: nobody hears the answer
+            _end(program, apart=apart)
+            raise
+    said, trouble = (data.decode(errors="replace") for data in answer)
+    return Done(program.returncode, said, trouble)
+
+
+def _end(program: subprocess.Popen[bytes], *, apart: bool) -> None:
+    """End a command; a site's own may be a script, whose last words must not come later than ours."""
+    # As long as nobody has waited for it, its number is its own.
+    if apart and program.poll() is None:
+        os.killpg(program.pid, signal.SIGKILL)
+    else:
+        program.kill()
 
 
 def _make_tie() -> Callable[[], object]:
@@ -109,7 +132,9 @@ def read_answer(command: str, read: Callable[[], _T]) -> _T:
     try:
         return read()
     except ValueError as error:
-        raise UnreachableError(f"what {command} printed cannot be read", seen=str(error)) from error
+        what = f"what {command} printed cannot be read"
+        hint = "try again; if it stays so, look what the command prints"
+        raise UnreachableError(what, seen=f"{command}: {error}", hint=hint) from error
 
 
 class PacedQueue(Generic[Row]):

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import typer
 
-OnChange = Literal["ask", "replace", "new"]
+OnChange = Literal["ask", "repair", "replace", "new"]
 
 
 def complete_job(incomplete: str) -> list[str]:
@@ -59,8 +59,8 @@ JsonOption = Annotated[
 OnChangeOption = Annotated[
     OnChange | None,
     typer.Option(
-        help="What to do when the allocation differs: stop and show it, replace it, "
-        "or make a new one beside it.",
+        help="What to do when the allocation differs: stop and show it, replace only hosts that "
+        "were lost, replace all of it, or make a new one beside it.",
         show_default=False,
     ),
 ]

@@ -16,7 +16,7 @@ from ..errors import (
     UnreachableError,
 )
 from ..registry import Entry, load_entries
-from ..state import Record, StateFile, check_machine
+from ..state import Record, StateFile
 from ..status import HostState, HostStatus, Liveness, Status
 from .choose import Chosen, the_one
 from .render import SHORT_ID
@@ -171,16 +171,18 @@ def load_backend_of(allocation: Allocation) -> Backend:
 
 def find_handle(backend: Backend, allocation: Allocation) -> Handle | None:
     """What finds the allocation at its scheduler: recorded, or asked for by its id."""
+    from ..backends import standing
+
     record = allocation.record
     if record is None:
         return backend.find(allocation.apply_id)
-    if backend.capabilities.machine_bound:
-        check_machine(record.machine)
-    return record.handle if record.handle is not None else backend.find(allocation.apply_id)
+    return standing.find_handle(backend, record)
 
 
 def look(allocation: Allocation) -> Seen:
     """Ask the scheduler once; whatever goes wrong, the answer is «unknown» and why."""
+    from ..backends import standing
+
     try:
         backend = load_backend_of(allocation)
         handle = find_handle(backend, allocation)
@@ -189,7 +191,8 @@ def look(allocation: Allocation) -> Seen:
             return Seen(
                 allocation=allocation, status=Status(liveness=Liveness.ENDED, reason=reason)
             )
-        return Seen(allocation=allocation, status=backend.poll(handle), handle=handle)
+        found = standing.poll_standing(backend, handle)
+        return Seen(allocation=allocation, status=found.status, handle=found.handle)
     except MilkweedError as error:
         reason = error.what
     except Exception as error:  # noqa: BLE001  a backend may be anybody's; one must not hide the others
@@ -219,7 +222,15 @@ def require_allocation(chosen: Chosen) -> Allocation:
 
 
 def require_handle(allocation: Allocation) -> tuple[Backend, Handle]:
-    """The backend and the handle of an allocation, whatever has become of it."""
+    """The backend, and the handle of where the job is now, whatever has become of it."""
+    from ..backends import standing
+
+    backend, handle = _require_known(allocation)
+    return backend, standing.find_current_handle(backend, handle)
+
+
+def _require_known(allocation: Allocation) -> tuple[Backend, Handle]:
+    """The backend, and the handle of the allocation that is on record."""
     backend = load_backend_of(allocation)
     handle = find_handle(backend, allocation)
     if handle is None:
@@ -231,11 +242,14 @@ def require_handle(allocation: Allocation) -> tuple[Backend, Handle]:
 
 
 def require_hosts(allocation: Allocation) -> tuple[Backend, Handle, Status]:
-    """The same, for an allocation that has hosts now."""
-    backend, handle = require_handle(allocation)
-    status = backend.poll(handle)
+    """The same, for a job that has hosts now."""
+    from ..backends import standing
+
+    backend, handle = _require_known(allocation)
+    found = standing.poll_standing(backend, handle)
+    status = found.status
     if status.liveness is Liveness.RUNNING:
-        return backend, handle, status
+        return backend, found.handle, status
     error = {
         Liveness.ENDED: AllocationEndedError,
         Liveness.UNKNOWN: UnreachableError,

@@ -22,12 +22,13 @@ class Attendance:
     def __init__(self, backend: Backend, *, owner: bool, idle_timeout_s: float = 0.0) -> None:
         """Hosts end with an `owner`; else they are kept, and idle for so long when nobody is there."""
         self._backend = backend
-        self._keep = None if owner else {"op": "keep", "idle_timeout_s": idle_timeout_s}
         self._presence = Presence(
             client=uuid.uuid4().hex, owner=owner, output=False, hear=self._hear
         )
+        if not owner:
+            self.keep(idle_timeout_s)
         self._over = threading.Event()
-        self._wanted: tuple[Handle, Presence | None] = ({}, None)
+        self._wanted: tuple[Handle, Presence | None, int] | None = None
         self._thread: threading.Thread | None = None
 
     def _hear(self, session: Session, message: Message) -> None:
@@ -43,16 +44,14 @@ class Attendance:
             joined = {session.address for session in known.sessions} if known else set[str]()
             doors = [door for door in backend.controls(handle) if door not in joined]
             missing = self._presence.join(doors)
-            if self._keep:
-                self._presence.send(self._keep)
             if missing and isinstance(backend, Admits):
                 backend.admit(handle, [parse_door(door).host for door in missing])
         if self._over.is_set():
             self._presence.close(0.0)
 
-    def stay(self, handle: Handle, known: Presence) -> None:
-        """Go on attending these, aside."""
-        self._wanted = (handle, known)
+    def stay(self, handle: Handle, known: Presence | None = None, *, hosts: int = 0) -> None:
+        """Go on attending these, aside; once so many `hosts` are joined, nobody is asked until one goes."""
+        self._wanted = handle, known, hosts
         if self._thread is None:
             self._thread = threading.Thread(
                 target=self._run, name="milkweed-attendance", daemon=True
@@ -61,10 +60,16 @@ class Attendance:
 
     def _run(self) -> None:
         while not self._over.wait(LOOK_S):
-            self.attend(*self._wanted)
+            if (wanted := self._wanted) is None:
+                continue
+            handle, known, hosts = wanted
+            there = len(self._presence.sessions) + (len(known.sessions) if known else 0)
+            if not hosts or there < hosts:
+                self.attend(handle, known)
 
     def hand_over(self, presence: Presence) -> None:
-        """Leave those that are used now."""
+        """Leave those that are used now; that they are all there is seen by who uses them."""
+        self._wanted = None
         used = {session.keeper for session in presence.sessions}
         for session in self._presence.sessions:
             if session.keeper in used:
@@ -73,8 +78,7 @@ class Attendance:
 
     def keep(self, idle_timeout_s: float) -> None:
         """From now on hosts outlive this client."""
-        self._keep = {"op": "keep", "idle_timeout_s": idle_timeout_s}
-        self._presence.send(self._keep)
+        self._presence.tell({"op": "keep", "idle_timeout_s": idle_timeout_s})
 
     def close(self, *, back_s: float = 0.0) -> None:
         """Leave them."""

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Generator, Iterator, Sequence
-from dataclasses import replace
-from typing import Self
+from collections.abc import Callable, Iterator, Sequence
+from typing import Self, TypeVar
 
 from .._checkpoint import checkpoint
 from ..backends import load_backend
@@ -17,66 +16,48 @@ from ..errors import (
     HostFailedError,
     MilkweedError,
     NotAppliedError,
-    SpecError,
     UnsupportedError,
 )
 from ..events import Event
-from ..plan import ON_CHANGE, Action, Plan
+from ..plan import Action, Plan
 from ..registry import own_state_path
-from ..spec import JobSpec, suggest
 from ..state import DEFAULT_PATH, Record, StateFile, save_copy
 from ..status import Liveness, Status
 from ..worker.wire import STATE_ENV
-from . import hooks, lifecycle
+from . import hooks, lifecycle, orphans, recording
 from .command import class_path, make_client_command
-from .held import BACK_S, Held
+from .declared import Declared
+from .held import BACK_S, NEW, Held
+from .observing import find_standing, observe, require_handle
 from .programs import Program
-from .services import ServiceMethods
 from .state import JobState
-from .waiting import insist, kill_after, limited, look, should_cancel, untimed, wait_until
+from .waiting import (
+    insist,
+    interruptible,
+    kill_after,
+    limited,
+    look,
+    should_cancel,
+    untimed,
+    wait_until,
+)
+
+_T = TypeVar("_T")
 
 
-class JobTrait(ServiceMethods):
+class JobTrait(Declared):
     """A declared job: named meshes of hosts, their allocation, and the way to it.
 
     `apply()` asks for the hosts, `state()` connects to them, `kill()` ends them. A second program with the
     same state file connects to the same hosts; a changed declaration makes a plan, never a surprise.
     """
 
-    # Class attributes, so that a subclass that never calls __init__ works too.
-    _spec: JobSpec | None = None
     _held: Held | None = None
-    _on_change: str | None = None
 
-    # What a job class says
-
-    def _declare(self, spec: JobSpec, *, on_change: str | None) -> None:
-        """Keep the declaration; called once, by the job class's constructor."""
-        self._spec = spec
-        self.on_change = on_change
-
-    @property
-    def spec(self) -> JobSpec:
-        """The declaration as a value, with the services that were enabled."""
-        if self._spec is None and not hooks.is_hooked(self):
-            raise SpecError(
-                f"{type(self).__name__} declares nothing", hint="call super().__init__()"
-            )
-        return replace(self._spec or hooks.make_spec(self), services=self._services)
+    # What is wanted, and of whom
 
     def _backend(self) -> Backend:
         return hooks.HookBackend(self) if hooks.is_hooked(self) else load_backend(self.spec.backend)
-
-    @property
-    def on_change(self) -> str | None:
-        """What to do when the allocation differs from the declaration; None: what the backend does."""
-        return self._on_change
-
-    @on_change.setter
-    def on_change(self, word: str | None) -> None:
-        if word is not None and word not in ON_CHANGE:
-            raise SpecError(f"on_change: {word!r} is not known", hint=suggest(word, ON_CHANGE))
-        self._on_change = word
 
     def _wish(self, *, keep: bool, client_script: Sequence[str] = ()) -> lifecycle.Wish:
         spec = self.spec
@@ -89,7 +70,7 @@ class JobTrait(ServiceMethods):
         return lifecycle.Wish(
             spec=spec,
             backend=backend,
-            on_change="ask" if inside else self._on_change,
+            on_change="ask" if inside and self._on_change != "repair" else self._on_change,
             inside=inside,
             keep=keep,
             client_script=client_script,
@@ -115,9 +96,11 @@ class JobTrait(ServiceMethods):
 
     def _own(self) -> None:
         """Hosts that live with their owner must know that it is there, though it has not connected yet."""
-        backend = self._backend()
+        backend, held = self._backend(), self._require()
         if backend.capabilities.machine_bound:
-            self._require().connect(backend, self.spec.client, owner=True).join(None)
+            held.connect(backend, self.spec.client, owner=True).join(None)
+        elif held.unrecorded:
+            held.stay(backend)
 
     def _apply(
         self,
@@ -126,37 +109,50 @@ class JobTrait(ServiceMethods):
         keep: bool,
         client_script: Sequence[str] = (),
         shown: Plan | None = None,
+        repairs: bool = False,
     ) -> Action:
         """Plan and carry out; when a plan was shown to a person, only that one."""
         wish = self._wish(keep=keep, client_script=client_script)
+        if repairs:
+            wish = wish.repairing()
         held = self._held
         file = file or (held.file if held else None)
-        with file.lock() if file else contextlib.nullcontext():
+        with recording.lock(file, held.record.apply_id if held else None) as place:
             checkpoint("lock")
-            known = (file.load() if file else None) or (held.record if held else None)
+            known = (place.load() if place else None) or (held.record if held else None)
             old = wish.backend_of(known)
-            record, observed = lifecycle.observe(old, known, file, wish)
+            record, observed = observe(old, known, place, wish)
             seen = hooks.compare(self, observed, record)
             plan = lifecycle.plan_for(wish, seen, held=held is not None)
             lifecycle.check_shown(shown, plan)
-            if plan.action is Action.MOVE:
-                self._let_go(back_s=BACK_S)
             try:
-                record, file = lifecycle.execute(plan, wish, record, file)
+                record, file = lifecycle.execute(
+                    plan, wish, record, place, leave=lambda: self._let_go(back_s=BACK_S)
+                )
             except MilkweedError:
-                if intent := lifecycle.find_intent(wish, file):
+                if intent := lifecycle.find_intent(wish, place):
                     self._let_go()
-                    self._held = Held(*intent, asked_here=True)
+                    self._hold(Held(*intent, asked_here=True, unrecorded=not keep), wish.backend)
                 raise
         if held is None or held.record.apply_id != record.apply_id:
             self._let_go()
-            self._held = Held(record, file)
+            made = plan.action in NEW
+            if held is not None and made and not plan.keeps_old:
+                held.unrecorded = False  # it has ended
+            self._hold(Held(record, file, unrecorded=made and not keep), wish.backend)
         else:
-            held.record, held.file = record, file
+            held.follow(record, file)
         return plan.action
 
+    def _hold(self, held: Held, backend: Backend) -> None:
+        self._held = held
+        orphans.mind(held, backend)
+
     def resize(self, mesh: str, hosts: int) -> None:
-        """Give a mesh another number of hosts; the others go on, and `state()` then has the new size."""
+        """Give a mesh a number of hosts: others in place of lost ones, too; `state()` then has the new size.
+
+        Hosts that are well go on.
+        """
         spec = self.spec.resized({mesh: hosts})
         held = self._held
         if held is None:
@@ -167,7 +163,8 @@ class JobTrait(ServiceMethods):
             raise UnsupportedError(f"{backend.name} cannot change the size of an allocation")
         before, self._spec = self._spec, spec
         try:
-            held.resize(spec, lambda: self._apply(held.file, keep=True))
+            keep = not held.unrecorded
+            held.resize(spec, lambda: self._apply(held.file, keep=keep, repairs=True))
         except BaseException:  # what was not done is not declared either
             self._spec = before
             raise
@@ -194,23 +191,26 @@ class JobTrait(ServiceMethods):
         With None nothing is recorded, and the hosts end with this program.
         """
         file = self._choose_file(cached_path)
-        state = self._held.current_state if self._held else None
-        renews = bool(self.spec.client.get("renew"))
-        if state is not None and not (renews and self.plan().action is Action.MOVE):
-            return state
         with limited(self.spec.client.get("start_timeout")) as deadline_s:
+            state = self._held.current_state if self._held else None
+            renews = bool(self.spec.client.get("renew"))
+            if state is not None and not (renews and self.plan().action is Action.MOVE):
+                return state
             created = self._ensure(file)
             return self._connect(deadline_s, created=created, keep=file is not None)
 
     def _ensure(self, file: StateFile | None) -> bool:
         """Ask for the hosts if need be; whether they are new. A scheduler that is silent is waited for."""
-        action = insist(
-            lambda: self._apply(file, keep=file is not None),
+        action = self._insist(lambda: self._apply(file, keep=file is not None))
+        return self._require().take_new(action)
+
+    def _insist(self, act: Callable[[], _T]) -> _T:
+        return insist(
+            act,
             name=self.spec.name,
             patient=isinstance(self._backend(), Glances),
             timeout_s=self.spec.client.get("start_timeout"),
         )
-        return self._require().take_new(action)
 
     def torchrun(
         self,
@@ -228,20 +228,17 @@ class JobTrait(ServiceMethods):
     def _run(self, program: Program, cached_path: str | os.PathLike[str] | None) -> None:
         program.check(self._backend(), self.spec)
         file = self._choose_file(cached_path)
-        if self._ensure(file) and file is None:
-            self._own()
+        self._ensure(file)
+        if self._require().unrecorded:
+            self._own()  # ranks are started by guests
         with self._interruptible():
             program.run(self._backend(), self._require())
 
-    @contextlib.contextmanager
-    def _interruptible(self) -> Generator[None]:
-        """Ctrl-C while the job waits in a queue: what becomes of it is the person's word."""
-        try:
-            yield
-        except KeyboardInterrupt as error:
-            if self._backend().capabilities.queued and self._gives_up():
-                kill_after(self.kill, error)
-            raise
+    def _interruptible(self) -> contextlib.AbstractContextManager[None]:
+        queued = self._backend().capabilities.queued
+        return (
+            interruptible(self._gives_up, self._give_back) if queued else contextlib.nullcontext()
+        )
 
     def _choose_file(self, cached_path: str | os.PathLike[str] | None) -> StateFile | None:
         """Where the record belongs: a job keeps the file it has, and one of `apply()` moves to the path named."""
@@ -251,7 +248,8 @@ class JobTrait(ServiceMethods):
         if held.file.target != StateFile(own_state_path(held.apply_id)).target:
             return held.file
         if file is not None and file.target != held.file.target:
-            self._move_record(held, file)
+            wish = self._wish(keep=True)
+            self._insist(lambda: held.move(wish, file))
         return file
 
     def _state_file(self, cached_path: str | os.PathLike[str] | None) -> StateFile | None:
@@ -259,11 +257,6 @@ class JobTrait(ServiceMethods):
         if inside := os.environ.get(STATE_ENV):
             return StateFile(inside)
         return None if cached_path is None else StateFile(cached_path)
-
-    def _move_record(self, held: Held, file: StateFile) -> None:
-        lifecycle.move(self._wish(keep=True), held.record, held.file, file)
-        held.file = file
-        held.keep()
 
     def _connect(self, deadline_s: float | None, *, created: bool, keep: bool) -> JobState:
         held = self._require()
@@ -280,17 +273,18 @@ class JobTrait(ServiceMethods):
             self._let_go(back_s=BACK_S if isinstance(error, MilkweedError) else 0.0)
             failed = isinstance(error, HostFailedError | AllocationEndedError)
             waits = queued and keep and isinstance(error, KeyboardInterrupt)
-            if (created and (not keep or (failed and not queued))) or (waits and self._gives_up()):
-                kill_after(self.kill, error)
+            useless = created and failed and not queued
+            if (held.unrecorded and not held.joined) or useless or (waits and self._gives_up()):
+                kill_after(self._give_back, error)
             raise
 
     def _gives_up(self) -> bool:
         """Whether a person who interrupts a job in a queue wants it cancelled."""
-        status = untimed(self.status)
-        if status.liveness is Liveness.RUNNING:
-            return False
+        held, status = self._require(), untimed(self.status)
+        if status.liveness is Liveness.RUNNING or held.unrecorded:
+            return status.liveness is not Liveness.RUNNING
         word = self.spec.client.get("on_interrupt", "ask")
-        recorded = str(self._require().file.path)
+        recorded = str(held.file.path)
         return should_cancel(word, status, name=self.spec.name, recorded=recorded)
 
     def _let_go(self, back_s: float = 0.0) -> None:
@@ -310,16 +304,13 @@ class JobTrait(ServiceMethods):
         held = self._held
         file = held.file if held else self._state_file(cached_path)
         known = (file.load() if file else None) or (held.record if held else None)
-        record, observed = lifecycle.observe(wish.backend_of(known), known, None, wish)
+        record, observed = observe(wish.backend_of(known), known, None, wish)
         seen = hooks.compare(self, observed, record)
         return lifecycle.plan_for(wish, seen, held=held is not None)
 
     def status(self) -> Status:
-        """The allocation as its scheduler sees it now."""
-        _record, observed = lifecycle.observe(self._backend(), self._require().record, None)
-        if observed.status is None:
-            return Status(liveness=Liveness.ENDED, reason="it was never started")
-        return observed.status
+        """The allocation as its scheduler sees it now, or the follow-up that has taken its place."""
+        return find_standing(self._backend(), self._require().record).status
 
     def events(self) -> list[Event]:
         """What has happened to the allocation so far."""
@@ -328,7 +319,7 @@ class JobTrait(ServiceMethods):
     def logs(self, host: str | None = None, *, follow: bool = False) -> Iterator[LogLine]:
         """The lines that one host (`"trainers/3"`), or every host, has written."""
         backend = self._backend()
-        handle = lifecycle.require_handle(backend, self._require().record)
+        handle = require_handle(backend, self._require().record)
         return backend.logs(handle, host, follow=follow)
 
     def wait(self, deadline: float | None = None, *, until: str | None = None) -> Status:
@@ -342,7 +333,7 @@ class JobTrait(ServiceMethods):
         with interruptible, limited(deadline):
             return wait_until(
                 goal,
-                lambda: look(backend, self._require().record, self.status),
+                lambda: look(backend, self._require().record),
                 name=record.spec.name,
                 timeout_s=deadline,
             )
@@ -351,12 +342,18 @@ class JobTrait(ServiceMethods):
 
     def kill(self) -> None:
         """End the allocation and everything on it, and forget it: record, logs and all. Gone already is fine."""
-        held = self._held
-        if held is not None:
+        self._end(lambda backend, held: lifecycle.end_held(backend, held.record, held.file))
+
+    def _give_back(self) -> None:
+        """The same where nobody has asked for it now: what another client has recorded meanwhile is left."""
+        self._end(orphans.give_back)
+
+    def _end(self, end: Callable[[Backend, Held], None]) -> None:
+        if (held := self._held) is not None:
             backend = self._backend()
             self._let_go()
-            lifecycle.end_held(backend, held.record, held.file)
-            self._held = None
+            end(backend, held)
+            held.unrecorded, self._held = False, None
 
     def __enter__(self) -> Self:
         return self

@@ -23,6 +23,8 @@ def make_client_command(client_script: str) -> tuple[str, ...]:
         return tuple(words)
     if not os.path.isfile(words[0]):
         raise SpecError(
-            f"client_script: there is no file {words[0]!r}", seen=f"looked in {os.getcwd()}"
+            f"client_script: there is no file {words[0]!r}",
+            seen=f"looked in {os.getcwd()}",
+            hint="give its full path, or start this program in its folder",
         )
     return (sys.executable, os.path.abspath(words[0]), *words[1:])

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import os
-import sys
-import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -25,6 +22,7 @@ from ..status import HostState, Liveness, Status
 from ..units import render_duration
 from ..worker.wire import engine_environment
 from .attending import Attendance
+from .leaving import LEAVE_TIMEOUT_S, connections
 from .preparing import prepare_hosts
 from .presence import Presence
 from .progress import Progress
@@ -35,12 +33,8 @@ from .watch import Watch, explain, glance
 START_TIMEOUT_S = 300.0
 FIRST_POLL_S = 0.005
 SLOWEST_POLL_S = 5.0
-LEAVE_TIMEOUT_S = 5.0
 ASK_EVERY_S = 1.0
 EXPLAIN_AT_ONCE = 3
-
-_open: set[Connection] = set()
-"""Held here too: hosts stay in use though a program keeps only a mesh of its job."""
 
 
 class Connection:
@@ -64,24 +58,51 @@ class Connection:
         self._handle = handle
         self._sleep = sleep
         self._clock = clock
-        terminal = Terminal() if spec.client.get("stream_logs", True) else None
-        self._watch = Watch(spec.name, self.client, backend, handle, events, terminal)
-        self._presence = Presence(
-            client=self.client,
-            owner=owner,
-            output=terminal is not None,
-            hear=self._watch.hear,
-        )
-        self._watch.rejoin, self._watch.drop = self._presence.rejoin, self._presence.drop
-        self._watch.pause, self._watch.clock = sleep, clock
+        self._events = events
+        self._terminal = Terminal() if spec.client.get("stream_logs", True) else None
         self._owner = owner
+        self._kept = False
+        self._begin()
         self._attendance: Attendance | None = None
         self._pid = os.getpid()
         self._turn = 0
 
+    def _begin(self) -> None:
+        """Know nothing of any host yet."""
+        self._watch = Watch(
+            self._spec.name,
+            self.client,
+            self._backend,
+            self._handle,
+            self._events,
+            self._terminal,
+            pause=self._sleep,
+            clock=self._clock,
+        )
+        self._presence = Presence(
+            client=self.client,
+            owner=self._owner,
+            output=self._terminal is not None,
+            hear=self._watch.hear,
+        )
+        self._watch.rejoin, self._watch.drop = self._presence.rejoin, self._presence.drop
+        if self._kept:
+            self.keep()
+
+    def _begin_anew(self) -> None:
+        """Leave hosts that were taken back: what is still heard of them is no news of those that come."""
+        connections.discard(self)
+        self._watch.leave()
+        self._presence.close(0)
+        self._begin()
+
+    def _are_taken(self) -> bool:
+        """Whether the hosts that were joined are gone: whether there will be others, their scheduler must say."""
+        return self._watch.over is not None and not self._backend.capabilities.machine_bound
+
     def join(self, deadline_s: float | None) -> None:
         """Be present: hosts see that they are wanted, and what they say is heard."""
-        if self in _open:
+        if self in connections:
             return
         while True:
             self._wait_running(deadline_s)
@@ -89,11 +110,12 @@ class Connection:
                 self._remember()
                 doors = [session.address for session in self._presence.sessions]
                 prepare_hosts(self._spec, doors, deadline_s=deadline_s, clock=self._clock)
-                _open.add(self)
+                connections.add(self)
                 if self._attendance:
                     self._attendance.close()
                     self._attendance = None
                 return
+            self._begin_anew()
 
     def _remember(self) -> None:
         if isinstance(self._backend, Remembers):
@@ -116,7 +138,7 @@ class Connection:
         self.meshes = engine.attach(
             cut, client=self.client, credentials=shown, listen=listen, gateway=gateway(hosts[0])
         )
-        engine.forgive_faults(self._watch.is_troubled)
+        engine.forgive_faults(self._watch)
         return self.meshes
 
     def _credentials(self, hosts: Sequence[Host]) -> tuple[str, str]:
@@ -139,9 +161,21 @@ class Connection:
         pause_s = FIRST_POLL_S
         while (status := self._look()).liveness is not Liveness.RUNNING:
             progress.see(status.describe())
-            _check_deadline(self._clock(), deadline_s, progress, status.describe())
+            self._check_deadline(deadline_s, progress, status.describe())
             self._pause(pause_s, deadline_s)
             pause_s = min(pause_s * 1.5, SLOWEST_POLL_S)
+
+    def _check_deadline(self, deadline_s: float | None, progress: Progress, seen: str) -> None:
+        if deadline_s is None or self._clock() < deadline_s:
+            return
+        # What was said is for all of a wait; how long its last stage took would not tell why it is over.
+        said_s = self._spec.client.get("start_timeout")
+        within = f"within {said_s:g} s" if said_s else f"after {render_duration(progress.waited_s)}"
+        raise DeadlineError(
+            f"the hosts were not ready {within}",
+            seen=seen,
+            hint="nothing was cancelled: call state() again to go on waiting, or kill()",
+        )
 
     def _pause(self, pause_s: float, deadline_s: float | None) -> None:
         """Sleep, but not past the deadline."""
@@ -172,13 +206,13 @@ class Connection:
         pause_s, asked_s, why = FIRST_POLL_S, self._clock(), ""
         thorough = True
         while (missing := self._presence.join(addresses, thorough=thorough)) or not self._has_all():
+            if self._are_taken():
+                return False
             thorough = self._clock() - asked_s >= ASK_EVERY_S
             if thorough or not addresses:
                 asked_s = self._clock()
                 status = self._look()
                 if status.liveness is Liveness.PENDING:
-                    self._presence.close(0)
-                    self._watch.seen.clear()
                     return False
                 hosts = [parse_door(address).host for address in missing]
                 why = self._ask_why([*hosts[:EXPLAIN_AT_ONCE], *self._choose_unplaced(hosts)])
@@ -192,10 +226,10 @@ class Connection:
                     limit_s = deadline_s or self._clock() + START_TIMEOUT_S
             seen = next(iter(missing.values()), "the scheduler has not given all hosts yet")
             seen = f"{seen}; {why}" if why else seen
-            _check_deadline(self._clock(), limit_s, progress, seen)
+            self._check_deadline(limit_s, progress, seen)
             self._pause(pause_s, limit_s)
             pause_s = min(pause_s * 1.5, 0.5)
-        return True
+        return not self._are_taken()
 
     def _look_for_keepers(self) -> Sequence[str]:
         """Where keepers take orders; nowhere as long as the scheduler does not answer."""
@@ -236,20 +270,29 @@ class Connection:
         return next(iter(words), "")
 
     def _wait_ready(self, deadline_s: float | None) -> Sequence[Host]:
-        """Wait until every host's worker serves; the first that fails ends the wait at once."""
-        watch = self._watch
-        if not self._presence.sessions and not watch.seen and not self._adopted_labels():
+        """Wait until every host's worker serves; those that go back to their queue meanwhile are joined anew."""
+        known = self._presence.sessions or self._watch.seen or self._adopted_labels()
+        if not known and not self._are_taken():
             return self._backend.hosts(self._handle)
+        while not self._see_ready(limit_s := deadline_s or self._clock() + START_TIMEOUT_S):
+            self._begin_anew()
+            self.join(deadline_s)
+        return [*self._hosts(), *self._wait_adopted(limit_s)]
+
+    def _see_ready(self, limit_s: float) -> bool:
+        """Wait for the hosts that were joined; the first that fails ends the wait. False: they were taken back."""
+        watch = self._watch
         progress = Progress(f"starting hosts of job {self._spec.name!r}", clock=self._clock)
-        limit_s = deadline_s or self._clock() + START_TIMEOUT_S
         with watch.changed:
-            while not all(host["state"] == "ready" for host in watch.seen.values()):
+            while watch.unsettled or any(each["state"] != "ready" for each in watch.seen.values()):
+                if self._are_taken():
+                    return False
                 self._raise_failed()
                 ready = sum(host["state"] == "ready" for host in watch.seen.values())
                 progress.see(f"{ready} of {len(watch.seen)} are ready")
-                _check_deadline(self._clock(), limit_s, progress, "some hosts are still starting")
+                self._check_deadline(limit_s, progress, "some hosts are still starting")
                 watch.changed.wait(0.5)
-        return [*self._hosts(), *self._wait_adopted(limit_s)]
+        return not self._are_taken()
 
     def _wait_adopted(self, limit_s: float) -> Sequence[Host]:
         """Hosts that others made must serve, too; the engine would wait a minute for one that does not."""
@@ -262,7 +305,7 @@ class Connection:
             except UnreachableError as error:
                 words = f"{error.what}: {error.seen}"
             progress.see(words)
-            _check_deadline(self._clock(), limit_s, progress, words)
+            self._check_deadline(limit_s, progress, words)
             self._look()
             self._pause(0.2, limit_s)
 
@@ -293,6 +336,11 @@ class Connection:
     # Being there, and leaving
 
     @property
+    def presence(self) -> Presence:
+        """Its sessions with the hosts' keepers."""
+        return self._presence
+
+    @property
     def lost(self) -> Mapping[str, str]:
         """Hosts that are gone, and why."""
         return self._watch.lost
@@ -317,7 +365,7 @@ class Connection:
         self._spec = replace(spec, client=self._spec.client)
         self._handle = handle
         self._watch.change(handle)
-        _open.discard(self)
+        connections.discard(self)
         if self._owner:  # hosts that come now must see that it is there, though it opens them later
             self._attendance = self._attendance or Attendance(self._backend, owner=True)
             self._attendance.stay(handle, known=self._presence)
@@ -327,57 +375,22 @@ class Connection:
         attendance.hand_over(self._presence)
 
     def keep(self) -> None:
-        """Let the hosts outlive this client."""
+        """Let the hosts outlive this client, those too that it joins later."""
+        self._kept = True
         idle_timeout_s = self._spec.lifetime.idle_timeout_s
-        self._presence.send({"op": "keep", "idle_timeout_s": idle_timeout_s})
+        self._presence.tell({"op": "keep", "idle_timeout_s": idle_timeout_s})
 
     def close(self, *, back_s: float = 0.0) -> None:
         """Leave: print what is still to be printed; procs of this client end, hosts stay if they are kept.
 
         Hosts that end with this client stay for `back_s` seconds, in which it may be back.
         """
-        _open.discard(self)
+        connections.discard(self)
         if self._attendance:
             self._attendance.close(back_s=back_s)
         self._watch.leave()
         if os.getpid() != self._pid:
             return  # a fork of the program: the connection is its parent's
         self._presence.close(LEAVE_TIMEOUT_S, back_s=back_s)
-        if self._watch.terminal is not None:
-            self._watch.terminal.close()
-
-
-def _check_deadline(now_s: float, deadline_s: float | None, progress: Progress, seen: str) -> None:
-    if deadline_s is not None and now_s >= deadline_s:
-        raise DeadlineError(
-            f"the hosts were not ready after {render_duration(progress.waited_s)}",
-            seen=seen,
-            hint="nothing was cancelled: call state() again to go on waiting, or kill()",
-        )
-
-
-def leave_all() -> None:
-    """At the end of a program: let procs finish what they were told, then leave."""
-    connections = [connection for connection in _open if connection.alive]
-    if not connections:
-        return
-    in_order = not hasattr(sys, "last_type") and not any(c.lost for c in connections)
-    if in_order and "milkweed.engine" in sys.modules:
-        from .. import engine
-
-        engine.stop_procs(LEAVE_TIMEOUT_S)
-    for connection in connections:
-        connection.close()
-
-
-def _at_end(leave: Callable[[], None]) -> None:
-    """Have something done at the end of the program while threads still run: the engine needs its own."""
-    # Private: plain atexit comes after threads were ended, when the engine cannot finish anything any more.
-    # A test fails when it moves; without it, leaving still works, and only unfinished calls are cut off.
-    early: Callable[[Callable[[], None]], object] = getattr(
-        threading, "_register_atexit", atexit.register
-    )
-    early(leave)
-
-
-_at_end(leave_all)
+        if self._terminal is not None:
+            self._terminal.close()

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..option_tables import FLUX_OPTIONS, check_port
 from ..options import check_options
-from ..spec import JobSpec, Lifetime, Resources, make_meshes
+from ..spec import JobSpec, Lifetime, Resources, make_lifetime, make_meshes
 from .base import JobTrait
 
 
@@ -71,7 +70,7 @@ class FluxJob(JobTrait):
             idle_timeout_s: recorded hosts end when nobody was connected for this long.
             stream_logs: print what actors print.
             on_interrupt: what Ctrl-C does with a job in the queue: ask, keep or cancel.
-            on_change: what to do with an allocation that differs: ask, replace or new.
+            on_change: what to do with an allocation that differs: ask, repair, replace or new.
         """
         check_port(monarch_port, "flux")
         given = {
@@ -86,7 +85,7 @@ class FluxJob(JobTrait):
             "meshes": dict(mesh_options) if mesh_options else None,
             "python_exe": python_exe,
             "monarch_port": monarch_port,
-            "log_dir": log_dir and os.path.abspath(log_dir),
+            "log_dir": log_dir,
             "start_timeout": job_start_timeout,
             "survive_node_failure": survive_node_failure,
             "stream_logs": stream_logs,
@@ -99,6 +98,6 @@ class FluxJob(JobTrait):
             meshes=make_meshes(meshes, env, resources),
             options=options,
             client=client,
-            lifetime=Lifetime(idle_timeout_s=idle_timeout_s),
+            lifetime=make_lifetime(idle_timeout_s),
         )
         self._declare(spec, on_change=on_change)

@@ -13,11 +13,16 @@ from ..spec import JobSpec
 from ..state import Record, StateFile
 from .attending import Attendance
 from .connection import Connection
+from .lifecycle import Wish
+from .recording import move
 from .renewing import Renewer
 from .state import JobState
 
 BACK_S = 300.0
 """How long hosts that end with this client wait for it when it says that it comes back."""
+
+NEW = frozenset({Action.CREATE, Action.REPLACE})
+"""What ends with an allocation that was not there before."""
 
 
 @dataclass
@@ -36,6 +41,13 @@ class Held:
     asked_here: bool = False
     """This client has asked for it and was not answered: when it is there after all, it is new."""
 
+    unrecorded: bool = False
+    """This client has asked for it, and no other looks for it: it ends with this program."""
+    kept: bool = False
+    """Its hosts were told to outlive this client."""
+    joined: bool = False
+    """Whether this client has had all of its hosts."""
+
     @property
     def current_state(self) -> JobState | None:
         """The state, as long as its hosts are all there."""
@@ -44,7 +56,7 @@ class Held:
     def take_new(self, action: Action) -> bool:
         """Whether this client has made the allocation just now, by its last deed or by one not answered then."""
         asked_here, self.asked_here = self.asked_here, False
-        return asked_here or action in {Action.CREATE, Action.REPLACE}
+        return asked_here or action in NEW
 
     @property
     def apply_id(self) -> str:
@@ -75,17 +87,30 @@ class Held:
     ) -> JobState:
         """Connect to every host, waiting for them as long as this client wants to."""
         connection = self.connect(backend, client, owner=owner)
+        if not owner:
+            connection.keep()
         meshes = connection.open(deadline_s)
         if self.attendance:
             connection.take_over(self.attendance)
-        if not owner:
-            connection.keep()
-        self.state = JobState(meshes)
+        self.state, self.joined = JobState(meshes), True
         self.events.add("connected")
         return self.state
 
+    def move(self, wish: Wish, file: StateFile) -> None:
+        """Record it at another path: from now on it outlives this client."""
+        self.record = move(wish, self.record, self.file, file, tell=self.keep)
+        self.file, self.unrecorded = file, False
+
+    def follow(self, record: Record, file: StateFile) -> None:
+        """What is recorded of it now, and where: another client may have recorded it elsewhere."""
+        if self.unrecorded and file.target != self.file.target:
+            self.keep()
+            self.unrecorded = False
+        self.record, self.file = record, file
+
     def keep(self) -> None:
         """Let the hosts outlive this client."""
+        self.kept = True
         if self.connection:
             self.connection.keep()
         if self.attendance:
@@ -104,6 +129,8 @@ class Held:
         self.state = None
         if self.connection:
             self.connection.change(self.record.spec, self.record.handle or {})
+        elif self.attendance:
+            self._stay(self.attendance)
 
     def renew(
         self,
@@ -118,8 +145,8 @@ class Held:
             self.renewer = Renewer(
                 self.record.spec.name,
                 plan,
-                lambda shown: apply(self.file, keep=keep, shown=shown),
-                attend=lambda: self._attend(backend, owner=not keep),
+                lambda shown: apply(self.file, keep=keep or self.kept, shown=shown),
+                attend=lambda: self._attend(backend, owner=not (keep or self.kept)),
                 extends=self.extends,
             )
 
@@ -130,6 +157,16 @@ class Held:
             if self.attendance is None:
                 self.attendance = Attendance(backend, owner=owner, idle_timeout_s=idle_timeout_s)
             self.attendance.attend(backend.move(self.record.handle or {}))
+
+    def stay(self, backend: Backend) -> None:
+        """Be seen as their owner by hosts that this client uses without a connection, those that there are now."""
+        self.attendance = self.attendance or Attendance(backend, owner=True)
+        self._stay(self.attendance)
+
+    def _stay(self, attendance: Attendance) -> None:
+        known = self.connection and self.connection.presence
+        hosts = self.record.spec.host_count
+        attendance.stay(self.record.handle or {}, known=known, hosts=hosts)
 
     def let_go(self, *, back_s: float = 0.0) -> None:
         """Leave the hosts; with `back_s`, to come back: those that end with this client wait so long for it."""

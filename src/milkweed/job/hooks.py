@@ -32,7 +32,7 @@ def is_hooked(job: object) -> bool:
     return hasattr(type(job), "_create")
 
 
-def make_spec(job: JobTrait) -> JobSpec:
+def make_spec(job: object) -> JobSpec:
     """A hooked job declares nothing milkweed can read: `can_run` compares, the meshes come from `_state`."""
     name = re.sub(r"[^A-Za-z0-9._-]", "-", type(job).__name__).strip("-._") or "job"
     return JobSpec(name=name, backend=BACKEND, meshes=(MeshSpec(name="hosts", hosts=1),))
@@ -111,7 +111,8 @@ class HookBackend:
         if handle["attributes"] is None:
             if self._job.apply_id is None:
                 raise StateError(
-                    "this allocation was not saved, so only its own program reaches it"
+                    "this allocation was not saved, so only its own program reaches it",
+                    hint="use the job object that made it, or state() with a cached_path",
                 )
             return self._job
         return decode(type(self._job), handle["attributes"])

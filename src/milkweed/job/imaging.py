@@ -29,6 +29,7 @@ TRIES = 3
 RETRY_S = 1.0
 PATIENCE_S = 60.0
 """How long a host may be silent: its keeper says every few seconds that it is there."""
+_REFUSED_HINT = "call state() again; if it is refused again, `milkweed logs` has what the host says"
 _LOOK_S = 0.2
 
 Message = Mapping[str, Any]
@@ -292,7 +293,9 @@ class _Visit:
         if message is None:
             raise UnreachableError(f"the keeper of host {self._host} closed the connection")
         if message["ev"] == "error":
-            raise BackendError(f"host {self._host} refused an order", seen=str(message["what"]))
+            raise BackendError(
+                f"host {self._host} refused an order", seen=str(message["what"]), hint=_REFUSED_HINT
+            )
         return message
 
     def _do(self, connection: Connection, number: int) -> None:

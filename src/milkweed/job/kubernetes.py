@@ -103,7 +103,7 @@ class KubernetesJob(JobTrait):
             renew: give hosts more time while a program is connected: `before time limit`, or `30m` before it.
             stream_logs: print what actors print.
             on_interrupt: what Ctrl-C does with a job whose pods wait: ask, keep or cancel.
-            on_change: what to do with an allocation that differs: ask, replace or new.
+            on_change: what to do with an allocation that differs: ask, repair, replace or new.
         """
         if not use_websocket:
             raise SpecError(
@@ -111,7 +111,10 @@ class KubernetesJob(JobTrait):
                 hint='leave it out; reach="direct" uses no API server at all, where pods can be dialled',
             )
         if compute is not None and selector is not None:
-            raise SpecError("compute and selector are two ways to say where hosts come from")
+            raise SpecError(
+                "compute and selector are two ways to say where hosts come from",
+                hint="leave one out",
+            )
         if provision is not None and selector is not None:
             raise SpecError(
                 "selector: the endpoint (provision) shows only pods that it makes",
@@ -206,7 +209,8 @@ class KubernetesJob(JobTrait):
         given = [value for value in (image_spec, pod_spec, pod_template) if value is not None]
         if len(given) > 1:
             raise SpecError(
-                f"mesh {name!r}: image_spec, pod_spec and pod_template are ways to say one thing"
+                f"mesh {name!r}: image_spec, pod_spec and pod_template are ways to say one thing",
+                hint="leave out all but one",
             )
         said = {
             "label_selector": label_selector,
@@ -266,7 +270,9 @@ def choose_namespace(namespace: str, compute: Compute | None) -> str:
     if named is None or named == namespace:
         return check_namespace(namespace)
     if namespace != DEFAULT_NAMESPACE:
-        raise SpecError(f"namespace: {namespace!r}, but compute.namespace is {named!r}")
+        raise SpecError(
+            f"namespace: {namespace!r}, but compute.namespace is {named!r}", hint="say one"
+        )
     return check_namespace(named, field="compute.namespace")
 
 
@@ -296,5 +302,8 @@ def _read_limit(said: str | float | None) -> float | None:
 
 
 def _absolute(path: str) -> str:
-    """The same file for a program that is started in another folder; `~` is another one's home elsewhere."""
+    """The same file for a program that is started in another folder.
+
+    `~` stays: what a batch client declares in its pod, where home is another one, must not seem changed.
+    """
     return path if path.startswith("~") else os.path.abspath(path)

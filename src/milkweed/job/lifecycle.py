@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from .. import registry
@@ -19,7 +19,6 @@ from ..errors import (
     BackendError,
     ChangedError,
     MilkweedError,
-    NotAppliedError,
     StateError,
     UnreachableError,
     UnsupportedError,
@@ -27,17 +26,21 @@ from ..errors import (
 from ..events import Events
 from ..plan import Action, Observed, Plan, Renewal, make_plan
 from ..spec import JobSpec
-from ..state import Record, StateFile, check_machine
-from ..status import Liveness, Status
+from ..state import Record, StateFile
 from .second_look import look_again
-from .ways import note_way, reroute
+from .ways import note_way
 
 _ASKS = frozenset({Action.CREATE, Action.REPLACE, Action.RESIZE})
 _CHANGED_HINT = (
     'on_change="replace" ends it and makes another; on_change="new" keeps it beside a new one'
 )
+_LOST_HINT = 'on_change="repair" asks for others in place of what was lost'
 _INSIDE_HINT = (
     "this program runs for that job: declare the same, or use milkweed.job.load_current_job()"
+)
+_INSIDE_LOST_HINT = (
+    "this program runs for that job, so it must not end it: "
+    'another one may, with on_change="replace"'
 )
 
 
@@ -52,7 +55,7 @@ class Wish:
     client_script: Sequence[str] = ()
     job_class: str = ""
     inside: bool = False
-    """The client runs for this very job, so that it must never end it because its declaration differs."""
+    """The client runs for this very job, so that it must never end it; a repair ends nothing."""
     apply_id: str = field(default_factory=lambda: str(uuid.uuid4()))
     """The id of the allocation, if one must be made."""
 
@@ -61,48 +64,18 @@ class Wish:
         """When the client wants a follow-up allocation, if ever."""
         return self.spec.client.get("renew")
 
+    def repairing(self) -> Wish:
+        """The same, where a person has just asked for these hosts: those that were lost are to come again.
+
+        What was said before of changes is for other declarations: hosts that are well go on.
+        """
+        return replace(self, on_change="repair") if self.backend.capabilities.repairs else self
+
     def backend_of(self, there: Record | Observed | None) -> Backend:
         """The backend that made what is there: another one, when the declaration has moved."""
         if there is None or there.spec is None or there.spec.backend == self.spec.backend:
             return self.backend
         return load_backend(there.spec.backend)
-
-
-def observe(
-    backend: Backend, record: Record | None, file: StateFile | None, wish: Wish | None = None
-) -> tuple[Record | None, Observed]:
-    """Look at the recorded allocation; an intent without an answer is completed if the scheduler has it.
-
-    It is looked at in the way that the client declares now, whatever was recorded.
-    """
-    if record is None or record.apply_id is None:
-        return None, Observed()
-    if backend.capabilities.machine_bound:
-        check_machine(record.machine)
-    seen = Observed(spec=record.spec, apply_id=record.apply_id)
-    try:
-        if record.handle is None:
-            handle = backend.find(record.apply_id)
-            if handle is None:
-                return record, seen
-            record = record.submitted(handle)
-            if file is not None:
-                file.save(record)
-        record = reroute(backend, record, wish.spec) if wish else record
-        status = backend.poll(record.handle or {})
-        renew = wish.renew if wish else None
-        seen = replace(seen, renewal=_observe_renewal(backend, record, status, renew))
-    except UnreachableError as error:
-        status = Status(liveness=Liveness.UNKNOWN, reason=error.seen or error.what)
-    return record, replace(seen, status=status)
-
-
-def _observe_renewal(
-    backend: Backend, record: Record, status: Status, renew: str | None
-) -> Renewal:
-    if not isinstance(backend, Renews) or status.liveness is Liveness.UNKNOWN:
-        return Renewal.NONE
-    return backend.renewal(record.handle or {}, renew)
 
 
 def check(backend: Backend, spec: JobSpec) -> None:
@@ -116,13 +89,14 @@ def plan_for(wish: Wish, observed: Observed, *, held: bool = False) -> Plan:
         wish.spec,
         observed,
         can_resize=wish.backend.capabilities.resize,
+        can_repair=wish.backend.capabilities.repairs,
         queued=wish.backend_of(observed).capabilities.queued,
         on_change=wish.on_change,
         held=held,
     )
     if isinstance(wish.backend, Checks) and plan.action in _ASKS and not plan.blocked:
         wish.backend.validate(wish.spec)
-    return replace(plan, renewal=observed.renewal)
+    return replace(plan, renewal=observed.renewal, inside=wish.inside)
 
 
 def check_shown(shown: Plan | None, plan: Plan) -> None:
@@ -141,28 +115,26 @@ def _deed(plan: Plan) -> tuple[object, ...]:
 
 
 def execute(
-    plan: Plan, wish: Wish, record: Record | None, file: StateFile | None
+    plan: Plan,
+    wish: Wish,
+    record: Record | None,
+    file: StateFile | None,
+    *,
+    leave: Callable[[], object] = lambda: None,
 ) -> tuple[Record, StateFile]:
-    """Do what a plan says: the very value that was shown."""
-    if plan.blocked:
-        raise UnreachableError(
-            f"job {wish.spec.name!r} has an allocation of which nothing is known now",
-            seen="; ".join(plan.reasons),
-            hint="nothing was changed; try again when the scheduler answers",
-        )
-    if not plan.approved:
-        raise ChangedError(
-            f"job {wish.spec.name!r} has an allocation that differs from what is declared now",
-            seen=plan.render(),
-            hint=_INSIDE_HINT if wish.inside else _CHANGED_HINT,
-        )
+    """Do what a plan says: the very value that was shown. `leave` parts from hosts that a follow-up replaces."""
+    _check_allowed(plan, wish)
+    if plan.moves:
+        record, file = _move(plan, wish, record, file, leave)
+    if plan.action is Action.MOVE:
+        return _reuse(record, file)
     if plan.action in {Action.REUSE, Action.NOTHING}:
         _retire_again(wish.backend_of(record), record)
         return note_way(*_reuse(record, file))
     if plan.action is Action.RESIZE:
         return _resize(plan, wish, record, file)
-    if plan.action in {Action.RENEW, Action.MOVE}:
-        return _follow(plan, wish, record, file)
+    if plan.action is Action.RENEW:
+        return _renew(plan, wish, record, file)
     if record is None or record.apply_id is None:
         return create(wish, file)
     if file is not None and file.target == _own_file(record).target:
@@ -175,9 +147,34 @@ def execute(
     return create(wish, file, why=plan.reasons)
 
 
+def _check_allowed(plan: Plan, wish: Wish) -> None:
+    """Refuse what nobody may do: nothing is known, or a person must say so first."""
+    if plan.blocked:
+        raise UnreachableError(
+            f"job {wish.spec.name!r} has an allocation of which nothing is known now",
+            seen="; ".join(plan.reasons),
+            hint="nothing was changed; try again when the scheduler answers",
+        )
+    if not plan.approved:
+        raise ChangedError(
+            f"job {wish.spec.name!r} has an allocation that differs from what is declared now",
+            seen=plan.render(),
+            hint=_hint_for(plan),
+        )
+
+
+def _hint_for(plan: Plan) -> str:
+    """What to do about a plan that nobody has approved."""
+    if plan.inside and plan.changes:
+        return _INSIDE_HINT
+    if plan.inside:
+        return _LOST_HINT if plan.repairable else _INSIDE_LOST_HINT
+    return f"{_LOST_HINT}; {_CHANGED_HINT}" if plan.repairable else _CHANGED_HINT
+
+
 def _reuse(record: Record | None, file: StateFile | None) -> tuple[Record, StateFile]:
     if record is None or record.apply_id is None:
-        raise BackendError("there is nothing to reuse")
+        raise BackendError("there is nothing to reuse", hint="call state() for a new plan")
     return record, file or _own_file(record)
 
 
@@ -199,32 +196,61 @@ def _resize(
     record, file = _reuse(record, file)
     if not isinstance(wish.backend, Resizes) or record.handle is None:
         raise UnsupportedError(f"{wish.backend.name} cannot change the size of an allocation")
-    handle = wish.backend.resize(record.handle, plan.spec)
+    note = registry.resizing_path(record.apply_id or "")
+    before = note.exists()
+    with contextlib.suppress(FileNotFoundError):  # nobody lists it, so nobody reads that either
+        note.touch(mode=0o600)
+    try:
+        handle = wish.backend.resize(record.handle, plan.spec)
+    except UnreachableError:
+        raise  # it may be half done
+    except BackendError as error:
+        if not before and not error.unfinished:
+            note.unlink(missing_ok=True)
+        raise
     record = replace(record, spec=plan.spec, handle=dict(handle))
     file.save(record)
+    note.unlink(missing_ok=True)
     Events(record.apply_id or "").add("resized", detail=str(plan.spec.sizes))
     return record, file
 
 
-def _follow(
+def _renew(
     plan: Plan, wish: Wish, record: Record | None, file: StateFile | None
 ) -> tuple[Record, StateFile]:
-    """Ask for a follow-up, or go over to it; the record says so before the old hosts are ended."""
+    """Ask for a follow-up."""
     record, file = _reuse(record, file)
-    backend = wish.backend
+    backend, handle = _require_renews(wish.backend, record)
+    record = replace(record, handle=dict(backend.renew(handle, plan.spec)))
+    file.save(record)
+    Events(record.apply_id or "").add("renewed", detail="; ".join(plan.reasons))
+    return record, file
+
+
+def _move(
+    plan: Plan,
+    wish: Wish,
+    record: Record | None,
+    file: StateFile | None,
+    leave: Callable[[], object],
+) -> tuple[Record, StateFile]:
+    """Go over to a follow-up; the record says so before the old hosts are left, and then ended."""
+    record, file = _reuse(record, file)
+    backend, handle = _require_renews(wish.backend_of(record), record)
+    if plan.renewal is Renewal.WAITING:
+        look_again(plan, wish.backend_of(record), record)
+    record = replace(record, handle=dict(backend.move(handle)))
+    file.save(record)
+    leave()
+    backend.retire(record.handle or {})
+    Events(record.apply_id or "").add("moved", detail="; ".join(plan.reasons))
+    return record, file
+
+
+def _require_renews(backend: Backend, record: Record) -> tuple[Renews, Handle]:
     if not isinstance(backend, Renews) or record.handle is None:
         raise UnsupportedError(f"{backend.name} has no follow-up allocations")
-    events = Events(record.apply_id or "")
-    if plan.action is Action.RENEW:
-        record = replace(record, handle=dict(backend.renew(record.handle, plan.spec)))
-        file.save(record)
-        events.add("renewed", detail="; ".join(plan.reasons))
-        return record, file
-    record = replace(record, handle=dict(backend.move(record.handle)))
-    file.save(record)
-    backend.retire(record.handle or {})
-    events.add("moved", detail="; ".join(plan.reasons))
-    return record, file
+    return backend, record.handle
 
 
 def create(
@@ -339,33 +365,6 @@ def find_intent(wish: Wish, file: StateFile | None) -> tuple[Record, StateFile] 
     return None
 
 
-def move(wish: Wish, record: Record, old: StateFile, new: StateFile) -> None:
-    """Record an allocation at another path, unless that records another living one."""
-    with new.lock():
-        other = new.load()
-        if other and other.apply_id != record.apply_id and not _clear(wish, other):
-            raise StateError(
-                f"{new.path} records another allocation than the one this job holds",
-                seen=f"there {other.apply_id}, here {record.apply_id}",
-                hint="give another cached_path, or end the other one: job_load(path).kill()",
-            )
-        new.save(record)
-        list_allocation(record, new)
-        old.remove()
-
-
-def _clear(wish: Wish, record: Record) -> bool:
-    """Forget a record whose allocation is certainly over."""
-    if record.apply_id is None:
-        return True
-    backend = wish.backend_of(record)
-    found, observed = observe(backend, record, None)
-    if observed.status is not None and observed.status.liveness is not Liveness.ENDED:
-        return False
-    end(backend, found or record, None)
-    return True
-
-
 def refuse_second_client(apply_id: str | None) -> None:
     """A client is started with its allocation; with one that is there already it would never start."""
     if apply_id is not None:
@@ -382,11 +381,3 @@ def end_held(backend: Backend, record: Record, file: StateFile) -> None:
         recorded = file.load() or record
         same = recorded.apply_id == record.apply_id
         end(backend, recorded if same else record, file if same else None)
-
-
-def require_handle(backend: Backend, record: Record) -> Handle:
-    """What the backend finds the allocation by; an error when there is none."""
-    known, _observed = observe(backend, record, None)
-    if known is None or known.handle is None:
-        raise NotAppliedError("this job has no allocation that could have logs")
-    return known.handle

@@ -87,5 +87,8 @@ def find_class(record: Record, source: str) -> type[JobTrait]:
             hint=hint,
         ) from error
     if not (isinstance(found, type) and issubclass(found, JobTrait)):
-        raise StateCorruptError(f"{source} names {record.job_class!r}, which is not a job class")
+        raise StateCorruptError(
+            f"{source} names {record.job_class!r}, which is not a job class",
+            hint="load it where that name is the class that made the job, or name another file",
+        )
     return found

@@ -101,7 +101,7 @@ def choose_sync_dirs(sync_dirs: Sequence[str] | None) -> list[str]:
 def _check_folder(name: str) -> Path:
     path = Path(name).expanduser().absolute()
     if not path.is_dir():
-        raise SpecError(f"sync_dirs: there is no folder {name!r}")
+        raise SpecError(f"sync_dirs: there is no folder {name!r}", hint="name one, or [] for none")
     return path
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import threading
 import time
@@ -28,6 +29,7 @@ class Presence:
         self._hear = hear
         self._lock = threading.Lock()
         self._sessions: dict[str, Session] = {}
+        self._standing: Message | None = None
 
     @property
     def sessions(self) -> list[Session]:
@@ -68,6 +70,8 @@ class Presence:
         with self._lock:
             self._sessions[address] = session
         session.start()
+        if self._standing:
+            _send(session, self._standing)
         return session
 
     def rejoin(self, session: Session) -> Session | None:
@@ -86,10 +90,12 @@ class Presence:
     def send(self, message: Message) -> None:
         """Send an order to all; a keeper that is gone is noticed elsewhere."""
         for session in self.sessions:
-            try:
-                session.send(message)
-            except UnreachableError:
-                continue
+            _send(session, message)
+
+    def tell(self, message: Message) -> None:
+        """The same, and tell it to those that come later, too."""
+        self._standing = message
+        self.send(message)
 
     def close(self, timeout_s: float, *, back_s: float = 0.0) -> None:
         """Leave them all, after everything they printed so far was heard; perhaps not for good."""
@@ -104,3 +110,8 @@ class Presence:
             session.close()
         with self._lock:
             self._sessions.clear()
+
+
+def _send(session: Session, message: Message) -> None:
+    with contextlib.suppress(UnreachableError):
+        session.send(message)

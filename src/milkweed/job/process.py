@@ -10,7 +10,9 @@ from typing import Any
 from .. import identity
 from ..backends.base import Handle
 from ..errors import SpecError
-from ..spec import JobSpec, Lifetime, Resources, make_meshes
+from ..option_tables import PROCESS_OPTIONS
+from ..options import check_options
+from ..spec import JobSpec, Lifetime, Resources, make_lifetime, make_meshes
 from .base import JobTrait
 
 
@@ -53,18 +55,18 @@ class ProcessJob(JobTrait):
             idle_timeout_s: recorded hosts end when nobody was connected for this long.
             start_timeout_s: how long `state()` waits for hosts.
             stream_logs: print what actors print.
-            on_change: what to do with an allocation that differs: ask, replace or new.
+            on_change: what to do with an allocation that differs: ask, repair, replace or new.
         """
-        if transport not in {"ipc", "tls"}:
-            raise SpecError(f"transport: {transport!r} is not known", hint="use 'ipc' or 'tls'")
-        options: dict[str, Any] = {"transport": transport} if transport != "ipc" else {}
-        if log_dir is not None:
-            options["log_dir"] = _writable_folder(log_dir)
-        if python_exe is not None:
-            options["python_exe"] = python_exe
-        client: dict[str, Any] = {} if stream_logs else {"stream_logs": False}
-        if start_timeout_s is not None:
-            client["start_timeout"] = start_timeout_s
+        said = {
+            "transport": transport,
+            "log_dir": log_dir,
+            "python_exe": python_exe,
+            "start_timeout": start_timeout_s,
+            "stream_logs": stream_logs,
+        }
+        options, client = check_options(PROCESS_OPTIONS, said, where="process")
+        if logs := options.get("log_dir"):
+            _check_writable(logs)
         self._declare(
             JobSpec(
                 name=name,
@@ -72,21 +74,25 @@ class ProcessJob(JobTrait):
                 meshes=make_meshes(meshes, env, resources),
                 options=options,
                 client=client,
-                lifetime=Lifetime(idle_timeout_s=idle_timeout_s),
+                lifetime=make_lifetime(idle_timeout_s),
             ),
             on_change=on_change,
         )
 
 
-def _writable_folder(path: str) -> str:
-    folder = os.path.abspath(path)
+_LOG_HINT = "name a folder that you may write to, or leave it out"
+
+
+def _check_writable(folder: str) -> None:
+    """Refuse a folder for logs in which hosts could write none."""
     try:
         os.makedirs(folder, exist_ok=True)
     except OSError as error:
-        raise SpecError(f"log_dir: {path!r} cannot be made", seen=str(error)) from error
+        raise SpecError(
+            f"log_dir: {folder!r} cannot be made", seen=str(error), hint=_LOG_HINT
+        ) from error
     if not os.access(folder, os.W_OK | os.X_OK):
-        raise SpecError(f"log_dir: {path!r} cannot be written to")
-    return folder
+        raise SpecError(f"log_dir: {folder!r} cannot be written to", hint=_LOG_HINT)
 
 
 class LocalJob(JobTrait):
@@ -109,7 +115,7 @@ class LocalJob(JobTrait):
         on_change: str | None = None,
     ) -> None:
         if hosts is not None and meshes is not None:
-            raise SpecError("LocalJob takes hosts or meshes, not both")
+            raise SpecError("LocalJob takes hosts or meshes, not both", hint="leave one out")
         if isinstance(hosts, str):
             raise SpecError(f"hosts: {hosts!r} is one name", hint=f"write hosts=({hosts!r},)")
         sizes = meshes if meshes is not None else dict.fromkeys(hosts or ("hosts",), 1)

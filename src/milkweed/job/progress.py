@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable
 
+from ..logs import write
 from ..units import render_duration
 
 QUIET_S = 2.0
@@ -13,8 +14,7 @@ REPEAT_S = 60.0
 
 
 def _to_stderr(text: str) -> None:
-    sys.stderr.write(f"{text}\n")
-    sys.stderr.flush()
+    write(sys.stderr, f"{text}\n")
 
 
 class Progress:

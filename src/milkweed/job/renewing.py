@@ -38,6 +38,7 @@ class Renewer:
             if extends
             else f"a follow-up of job {name!r} was asked for"
         )
+        self._failed = ""
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="milkweed-renewer", daemon=True)
         self._thread.start()
@@ -61,7 +62,17 @@ class Renewer:
             say(f"{self._done}: {'; '.join(plan.reasons)}")
         elif plan.renewal in {Renewal.WAITING, Renewal.READY}:
             self._attend()
+        elif plan.renewal is Renewal.FAILED and plan.reasons[-1] != self._failed:
+            self._failed = plan.reasons[-1]
+            say(
+                f"job {self._name!r} is not followed yet: {self._failed}; another is asked for later"
+            )
 
     def stop(self) -> None:
         """The program is done with the job."""
         self._stop.set()
+
+    def finish(self, timeout_s: float) -> None:
+        """The same, and wait until what is being done is done."""
+        self.stop()
+        self._thread.join(timeout_s)

@@ -63,7 +63,11 @@ def load_source(path: str, *, contents: bool = True, gitignore: bool = False) ->
         found = (_below(name, entry) for entry in _walk(local, "", patterns))
         return Source(root=root, entries=(own, *found))
     except OSError as error:
-        raise SpecError(f"{path}: it cannot be copied to hosts", seen=str(error)) from error
+        raise SpecError(
+            f"{path}: it cannot be copied to hosts",
+            seen=str(error),
+            hint="check its name and that you may read all of it",
+        ) from error
 
 
 def _load_gitignore(folder: str) -> list[str]:

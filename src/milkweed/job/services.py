@@ -28,7 +28,10 @@ class ServiceMethods:
         for name in ("retention_secs", "snapshot_interval_secs"):
             value = getattr(made, name)
             if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
-                raise SpecError(f"enable_telemetry: {name}: {value!r} is not a number over zero")
+                raise SpecError(
+                    f"enable_telemetry: {name}: {value!r} is not a number over zero",
+                    hint="say seconds",
+                )
         self._services = replace(self._services, telemetry=made)
         return self
 
@@ -56,7 +59,9 @@ class ServiceMethods:
     ) -> Self:
         """Declare a local folder to be seen on the hosts."""
         if not os.path.isdir(source):
-            raise SpecError(f"remote_mount: {source!r} is not a folder")
+            raise SpecError(
+                f"remote_mount: {source!r} is not a folder", hint="name one that is there"
+            )
         if python_exe is not None and not os.path.isfile(os.path.join(source, python_exe)):
             raise SpecError(
                 f"remote_mount: {source!r} has no {python_exe!r}",
@@ -80,7 +85,10 @@ class ServiceMethods:
         """Declare a folder of the hosts to be seen locally."""
         for name, value in (("remote", remote_mount_point), ("local", local_mount_point)):
             if not value or "\0" in value:
-                raise SpecError(f"gather_mount: the {name} mount point {value!r} is not a path")
+                raise SpecError(
+                    f"gather_mount: the {name} mount point {value!r} is not a path",
+                    hint="name a folder",
+                )
         made = GatherMount(
             remote_mount_point=remote_mount_point,
             local_mount_point=os.path.abspath(local_mount_point),
@@ -116,7 +124,9 @@ def _config(
     kind: type[_Config], config: _Config | None, kwargs: dict[str, Any], where: str
 ) -> _Config:
     if config is not None and kwargs:
-        raise SpecError(f"{where}: give a configuration or its fields, not both")
+        raise SpecError(
+            f"{where}: give a configuration or its fields, not both", hint="leave one out"
+        )
     if config is not None:
         return config
     known = [item.name for item in fields(kind)]
@@ -129,4 +139,4 @@ def _config(
 def _check_port(port: int, where: str) -> None:
     is_number = isinstance(port, int) and not isinstance(port, bool)  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
     if not is_number or not 0 <= port < 65536:
-        raise SpecError(f"{where}: {port!r} is not a port")
+        raise SpecError(f"{where}: {port!r} is not a port", hint="say 0 to 65535")

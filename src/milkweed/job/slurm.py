@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from ..option_tables import SLURM_OPTIONS, check_port
 from ..options import check_options
-from ..spec import JobSpec, Lifetime, MeshSpec, Resources, make_meshes
+from ..spec import JobSpec, Lifetime, MeshSpec, Resources, is_per_mesh, make_lifetime, make_meshes
 from .base import JobTrait
 
 
@@ -80,7 +79,7 @@ class SlurmJob(JobTrait):
             stream_logs: print what actors print.
             renew: ask for a follow-up job in time: `before time limit`, or `30m` before it.
             on_interrupt: what Ctrl-C does with a job in the queue: ask, keep or cancel.
-            on_change: what to do with an allocation that differs: ask, replace or new.
+            on_change: what to do with an allocation that differs: ask, repair, replace or new.
         """
         check_port(monarch_port)
         said = {
@@ -90,7 +89,7 @@ class SlurmJob(JobTrait):
             "ntasks_per_node": ntasks_per_node,
             "time_limit": None if time_limit is None else str(time_limit),
             "partition": partition,
-            "log_dir": None if log_dir is None else os.path.abspath(log_dir),
+            "log_dir": log_dir,
             "exclusive": exclusive,
             "gpus_per_node": gpus_per_node,
             "cpus_per_task": cpus_per_task,
@@ -110,10 +109,11 @@ class SlurmJob(JobTrait):
             JobSpec(
                 name=job_name,
                 backend="slurm",
-                meshes=make_meshes(meshes, env, resources),
+                meshes=make_meshes(meshes, env if is_per_mesh(env) else None, resources),
+                env={} if is_per_mesh(env) else dict(env or {}),  # of meshes that are added, too
                 options=options,
                 client=client,
-                lifetime=Lifetime(idle_timeout_s=idle_timeout_s),
+                lifetime=make_lifetime(idle_timeout_s),
             ),
             on_change=on_change,
         )

@@ -165,7 +165,11 @@ class SPMDJob(JobTrait):
         """
         found = self.programs
         if role is None and len(found) != 1:
-            raise SpecError("this job has several roles, and none was named", seen=", ".join(found))
+            raise SpecError(
+                "this job has several roles, and none was named",
+                seen=", ".join(found),
+                hint="name one of them: run_spmd('…')",
+            )
         if role is not None and role not in found:
             raise SpecError(f"there is no role {role!r}", hint=suggest(role, found))
         program = found[role] if role is not None else next(iter(found.values()))

@@ -8,7 +8,7 @@ import threading
 import time
 from typing import Any
 
-from ..logs import Merger, Printed
+from ..logs import Merger, Printed, write
 
 
 class Terminal:
@@ -65,9 +65,4 @@ class Terminal:
 
 
 def _emit(stream: str, text: str) -> None:
-    file = sys.stdout if stream == "out" else sys.stderr
-    try:
-        file.write(f"{text}\n")
-        file.flush()
-    except (OSError, ValueError):
-        return  # the program's own output is closed: nobody reads
+    write(sys.stdout if stream == "out" else sys.stderr, f"{text}\n")

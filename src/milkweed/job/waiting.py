@@ -6,10 +6,10 @@ import contextlib
 import sys
 import time
 from collections.abc import Callable, Generator, Sequence
-from typing import TypeVar
+from typing import TextIO, TypeVar
 
-from ..backends.base import Admits, Backend, Controls, Glances
-from ..backends.programs import within
+from ..backends.base import Admits, Backend, Controls, Glances, Handle
+from ..backends.programs import is_late, within
 from ..bell import bell
 from ..control import parse_door
 from ..errors import (
@@ -21,10 +21,14 @@ from ..errors import (
     UnreachableError,
 )
 from ..image import is_prepared
+from ..logs import write
+from ..spec import JobSpec
 from ..state import Record
 from ..status import HostState, Liveness, Status
+from .observing import find_standing
 from .preparing import prepare_hosts
 from .progress import Progress
+from .watch import say
 
 _T = TypeVar("_T")
 GOALS = ("running", "ended")
@@ -67,29 +71,32 @@ def wait_until(
     return status
 
 
-def look(backend: Backend, record: Record, ask: Callable[[], Status]) -> Status:
-    """The status; while a scheduler still has the job in its queue, hosts are not asked."""
+def look(backend: Backend, record: Record) -> Status:
+    """The status; while a scheduler still has the job in its queue, hosts are not asked.
+
+    One that has ended, or ends, may have a follow-up: then it is its hosts that are let in.
+    """
     if record.handle is not None and isinstance(backend, Glances):
         status = backend.glance(record.handle)
-        if status.liveness is not Liveness.RUNNING:
+        if status.liveness not in {Liveness.RUNNING, Liveness.ENDED} and not status.ending:
             return status
-    status = ask()
-    silent = [host.host for host in status.hosts if host.state is HostState.STARTING]
+    found = find_standing(backend, record)
+    silent = [host.host for host in found.status.hosts if host.state is HostState.STARTING]
     if silent and isinstance(backend, Admits):
         with contextlib.suppress(UnreachableError):  # then they are let in later
-            backend.admit(record.handle or {}, silent)
+            backend.admit(found.handle, silent)
     if silent and isinstance(backend, Controls):
-        _prepare(backend, record, silent)
-    return status
+        _prepare(backend, record.spec, found.handle, silent)
+    return found.status
 
 
-def _prepare(backend: Controls, record: Record, silent: Sequence[str]) -> None:
+def _prepare(backend: Controls, spec: JobSpec, handle: Handle, silent: Sequence[str]) -> None:
     """Hosts may wait for what their image says, and their folders; one that does not answer yet is tried later."""
-    if not any(is_prepared(record.spec.client, mesh) for mesh in record.spec.sizes):
+    if not any(is_prepared(spec.client, mesh) for mesh in spec.sizes):
         return
     with contextlib.suppress(UnreachableError):
-        doors = backend.controls(record.handle or {})
-        prepare_hosts(record.spec, [door for door in doors if parse_door(door).host in silent])
+        doors = backend.controls(handle)
+        prepare_hosts(spec, [door for door in doors if parse_door(door).host in silent])
 
 
 def insist(
@@ -112,11 +119,11 @@ def insist(
                 raise
             seen = error.seen or error.what
             progress.see(seen)
-            if timeout_s is not None and progress.waited_s >= timeout_s:
+            if timeout_s is not None and (progress.waited_s >= timeout_s or is_late()):
                 raise DeadlineError(
-                    f"the scheduler of job {name!r} did not answer within {timeout_s:g} s",
+                    f"the scheduler of job {name!r} did not tell within {timeout_s:g} s what becomes of it",
                     seen=seen,
-                    hint="nothing was changed: try again when it answers",
+                    hint="nothing was changed: try again later",
                 ) from error
         sleep(pause_s)
         pause_s = min(pause_s * 1.5, SLOWEST_POLL_S)
@@ -126,6 +133,17 @@ def untimed(call: Callable[[], _T]) -> _T:
     """Do something after a wait: the deadline was for the wait, not for tidying up."""
     with within(None):
         return call()
+
+
+@contextlib.contextmanager
+def interruptible(gives_up: Callable[[], bool], kill: Callable[[], None]) -> Generator[None]:
+    """Ctrl-C while a job waits in a queue: what becomes of it is the person's word."""
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        if gives_up():
+            kill_after(kill, error)
+        raise
 
 
 def kill_after(kill: Callable[[], None], error: BaseException) -> None:
@@ -150,20 +168,25 @@ def should_cancel(word: str, status: Status, *, name: str, recorded: str) -> boo
     """Whether Ctrl-C ends a job that waits in the queue; either way a person is told."""
     shown = f"job {name!r} is {status.describe()}"
     if word == "ask":
-        word = _ask(shown) if sys.stdin.isatty() and sys.stderr.isatty() else "keep"
+        word = _ask(shown) if _is_terminal(sys.stdin) and _is_terminal(sys.stderr) else "keep"
     if word == "cancel":
-        sys.stderr.write(f"milkweed: {shown}; it is being cancelled\n")
+        say(f"{shown}; it is being cancelled")
         return True
-    sys.stderr.write(
-        f"milkweed: {shown}; it stays, on record in {recorded}\n"
-        f"milkweed: run the program again to go on waiting, or end it with `milkweed kill {name}`\n"
-    )
+    say(f"{shown}; it stays, on record in {recorded}")
+    say(f"run the program again to go on waiting, or end it with `milkweed kill {name}`")
     return False
 
 
+def _is_terminal(file: TextIO | None) -> bool:
+    """Whether a person is at the other end; a program may also have closed it, or have none."""
+    try:
+        return file is not None and file.isatty()
+    except ValueError:
+        return False
+
+
 def _ask(shown: str) -> str:
-    sys.stderr.write(f"\nmilkweed: {shown}\nKeep it in the queue? [Y/n] ")
-    sys.stderr.flush()
+    write(sys.stderr, f"\nmilkweed: {shown}\nKeep it in the queue? [Y/n] ")
     try:
         return "cancel" if sys.stdin.readline().strip().lower() in {"n", "no"} else "keep"
     except (KeyboardInterrupt, OSError, ValueError):

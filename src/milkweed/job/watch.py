@@ -5,14 +5,16 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..backends.base import Backend, Explains, Glances, Handle
+from ..backends.base import Backend, Explains, Glances, Handle, KeepsLogs
+from ..backends.programs import is_late
 from ..control import Session
-from ..errors import MilkweedError
+from ..errors import DeadlineError, MilkweedError
 from ..events import Events
+from ..logs import write
 from ..status import HostState, HostStatus, Liveness, Status
 from .terminal import Terminal
 
@@ -21,6 +23,8 @@ BROKEN_S = 3.0
 """How long a host whose connection broke may take to answer again before it counts as lost."""
 ENDING_S = 10.0
 """How long a scheduler that is ending a job may take to say how, before it is told without that."""
+MOST_NOTES = 5
+"""So many lost hosts are named in an error."""
 _RETRY_S = 0.5
 
 
@@ -59,9 +63,12 @@ class Watch:
     """Hosts that are released: their end is no loss."""
     over: str | None = None
     """Why it is over, once it is: hosts ended, or went back to the queue, or this client has left."""
+    left: bool = False
+    """This client has left the hosts: what became of them does not concern it any more."""
     changed: threading.Condition = field(default_factory=threading.Condition)
     _endings: dict[str, str] = field(default_factory=dict[str, str])
-    _broken: set[str] = field(default_factory=set[str])
+    _broken: dict[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
+    """Hosts whose connection broke, by its address, until it is known what became of them."""
 
     def hear(self, session: Session, message: Message) -> None:
         """Take one message of one session."""
@@ -84,6 +91,25 @@ class Watch:
         """Whether hosts are gone or out of reach: what fails then is no news."""
         return bool(self.over is not None or self.lost or self._broken)
 
+    def describe_loss(self, patience_s: float) -> list[str]:
+        """What became of hosts, for a call to them that has failed; it may take so long until that is known.
+
+        A client that has left its hosts has nothing more to say of them: it may have others by now.
+        """
+        with self.changed:
+            self.changed.wait_for(lambda: not self.unsettled, patience_s)
+            lost = [] if self.left else [_say_lost(*each) for each in self.lost.items()]
+            rest = len(lost) - MOST_NOTES
+            told = [*lost[:MOST_NOTES], *([f"{rest} more hosts are lost"] if rest > 0 else [])]
+            if self.over is not None and not self.left:
+                told.append(self._say_over(self.over))
+            if self.unsettled:
+                told.append(f"the connection to {self._silent} broke: it is not known yet why")
+            return told
+
+    def _say_over(self, reason: str) -> str:
+        return f"the hosts of job {self.name!r} have ended{f': {reason}' if reason else ''}"
+
     # One host
 
     def _saw_host(self, host: Message) -> None:
@@ -98,7 +124,7 @@ class Watch:
                 self._tell_lost(host)
 
     def _tell_lost(self, host: Message) -> None:
-        say(f"host {host['host']} is lost: {host['reason']}")
+        say(_say_lost(host["host"], host["reason"]))
         for line in host["tail"][-5:]:
             say(f"  {line}")
         give_up()
@@ -118,12 +144,13 @@ class Watch:
         if self.backend.capabilities.machine_bound:
             self.end("")
             return
-        self._broken.add(session.address)
+        with self.changed:
+            self._broken[session.address] = session.labels
         try:
             self._find_out(session, self._endings.get(session.address, ""))
         finally:
             with self.changed:
-                self._broken.discard(session.address)
+                self._broken.pop(session.address, None)
                 self.changed.notify_all()
 
     def _find_out(self, session: Session, ending: str) -> None:
@@ -131,7 +158,10 @@ class Watch:
         began_s = self.clock()
         while self.over is None and not self._is_over(status := self._look(), ending):
             if not ending and (again := self.rejoin(session)):
-                self._saw_again(session, again)
+                if self.over is None:
+                    self._saw_again(session, again)
+                else:  # this client has left meanwhile
+                    again.close()
                 return
             if self.clock() - began_s >= (ENDING_S if status.ending else BROKEN_S):
                 if status.ending:
@@ -154,10 +184,25 @@ class Watch:
             say(f"host {label} was lost, and there is another in its place: {reason}")
         give_up()
 
+    @property
+    def unsettled(self) -> bool:
+        """Whether it is not known yet what became of a host whose connection broke."""
+        return bool(self._broken) and self.over is None
+
+    @property
+    def _silent(self) -> str:
+        return ", ".join(label for labels in self._broken.values() for label in labels)
+
     def settle(self) -> None:
-        """Wait until it is known what became of every host whose connection broke."""
+        """Wait until it is known what became of every host whose connection broke, or for the deadline."""
         with self.changed:
-            while self._broken and self.over is None:
+            while self.unsettled:
+                if is_late():
+                    raise DeadlineError(
+                        f"it is not known yet what became of hosts of job {self.name!r}",
+                        seen=f"the connection to {self._silent} broke",
+                        hint="nothing was changed: call state() again to go on waiting",
+                    )
                 self.changed.wait(_RETRY_S)
 
     def _look(self) -> Status:
@@ -176,12 +221,17 @@ class Watch:
     def _lose(self, session: Session, ending: str) -> None:
         for label in session.labels:
             known = explain(self.backend, self.handle, label)
-            told = known.state in {HostState.FAILED, HostState.UNKNOWN}
-            first, *tail = (known.reason if told else "").splitlines() or [""]
-            words = ending or f"its machine {session.node} does not answer"
-            reason = f"{words}; {first}" if first else words
+            reason = _join_loss(ending, session.node, known)
+            # A scheduler that has not noticed the loss yet has no lines of the log either.
+            tail = known.reason.splitlines()[1:] or self._load_last_lines(label)
             item = {"host": label, "state": "failed", "tail": tail, "exit_code": None}
             self._saw_host({**item, "reason": reason})
+
+    def _load_last_lines(self, host: str) -> Sequence[str]:
+        if isinstance(self.backend, KeepsLogs):
+            with contextlib.suppress(MilkweedError):  # the loss is told without them, too
+                return self.backend.last_lines(self.handle, [host]).get(host, [])
+        return []
 
     def forget(self, labels: Iterable[str]) -> None:
         """These hosts, and no others, are about to be released."""
@@ -202,12 +252,13 @@ class Watch:
             self.over = reason
             self.changed.notify_all()
         self.events.add("hosts ended", detail=reason)
-        say(f"the hosts of job {self.name!r} have ended{f': {reason}' if reason else ''}")
+        say(self._say_over(reason))
         give_up()
 
     def leave(self) -> None:
         """This client has had enough: nothing that is heard from now on matters."""
         with self.changed:
+            self.left = True
             self.over = self.over or ""
             self.changed.notify_all()
 
@@ -215,6 +266,22 @@ class Watch:
 def _join(reason: str, ending: str) -> str:
     """What the scheduler says, and what the keeper said last."""
     return f"{reason} ({ending})" if ending else reason
+
+
+def _join_loss(ending: str, node: str, known: HostStatus) -> str:
+    """Why a host is lost: what its keeper said last, and what the scheduler says.
+
+    Its machine is blamed where neither knows better: a keeper may end on one that is in order.
+    """
+    first = known.reason.partition("\n")[0]
+    certain = known.state is HostState.FAILED and not known.unheard
+    words = "" if certain and first else f"its machine {node} does not answer"
+    told = first if known.state in {HostState.FAILED, HostState.UNKNOWN} else ""
+    return "; ".join(filter(None, (ending or words, told)))
+
+
+def _say_lost(host: str, reason: str) -> str:
+    return f"host {host} is lost: {reason}"
 
 
 def give_up() -> None:
@@ -227,8 +294,4 @@ def give_up() -> None:
 
 def say(text: str) -> None:
     """Tell the person at the terminal, if there is one."""
-    try:
-        sys.stderr.write(f"milkweed: {text}\n")
-        sys.stderr.flush()
-    except (OSError, ValueError):
-        return
+    write(sys.stderr, f"milkweed: {text}\n")

@@ -36,7 +36,7 @@ MESH: OptionTable = {
 }
 
 CODE: OptionTable = {
-    "workdir": OptionField("text", "The folder of the code, seen from the job file's folder."),
+    "workdir": OptionField("folder", "The folder of the code, seen from the job file's folder."),
     "include": OptionField("texts", "Patterns of the files to take along."),
     "exclude": OptionField("texts", "Patterns of the files to leave out."),
 }

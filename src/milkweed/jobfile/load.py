@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import JobFileError
@@ -43,11 +43,10 @@ def load_jobfile(
     options_of: OptionsOf | None = None,
     backends: Sequence[str] | None = None,
 ) -> JobFile:
-    """Read a job file; `code.workdir` becomes absolute, seen from the file's folder."""
+    """Read a job file."""
     path = Path(path)
     text = _decode(_read_bytes(path), str(path))
-    jobfile = parse_jobfile(text, str(path), options_of=options_of, backends=backends)
-    return replace(jobfile, spec=_with_workdir(jobfile.spec, path))
+    return parse_jobfile(text, str(path), options_of=options_of, backends=backends)
 
 
 def parse_jobfile(
@@ -60,13 +59,14 @@ def parse_jobfile(
     """Parse the text of a job file; JobFileError lists everything that is wrong with it.
 
     `options_of` gives the keys of each backend's block, and `backends` the names of all backends;
-    without them, the installed backends say.
+    without them, the installed backends say. Folders are seen from the folder that the file is in.
     """
     text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
     tree, flaws = _parse_tree(text, filename)
     tree, data = _top_mapping(tree, text, filename)
     problems = Problems()
-    spec, on_change = read_job(data, make_backends(options_of, backends), problems)
+    base = os.path.dirname(filename)
+    spec, on_change = read_job(data, make_backends(options_of, backends), problems, base)
     flaws += _place(problems, tree, flaws)
     if flaws or spec is None:
         raise _error(flaws, text, filename)
@@ -104,13 +104,6 @@ def _decode(content: bytes, filename: str) -> str:
             f"{filename}:{row}:{column}: the byte 0x{content[error.start]:02x} is not UTF-8",
             hint="save the file as UTF-8",
         ) from None
-
-
-def _with_workdir(spec: JobSpec, path: Path) -> JobSpec:
-    if spec.code.workdir is None:
-        return spec
-    workdir = path.absolute().parent / Path(spec.code.workdir).expanduser()
-    return replace(spec, code=replace(spec.code, workdir=os.path.normpath(workdir)))
 
 
 def _parse_tree(text: str, filename: str) -> tuple[Tree | None, list[Flaw]]:

@@ -32,13 +32,16 @@ _MESHES_HINT = "write meshes: {workers: 2}"
 
 
 def read_job(
-    data: dict[str, Data], backends: Backends, problems: Problems
+    data: dict[str, Data], backends: Backends, problems: Problems, base: str
 ) -> tuple[JobSpec | None, str | None]:
-    """Read a job and its `on_change`; the job is None when there were problems."""
+    """Read a job and its `on_change`; the job is None when there were problems.
+
+    Folders are seen from `base`.
+    """
     found = read_table(TOP, {key: data[key] for key in data if key in TOP}, (), problems)
     parts: dict[str, Any] = {
         "meshes": _read_meshes(data.get("meshes"), problems),
-        "code": _read_code(data.get("code"), problems),
+        "code": _read_code(data.get("code"), problems, base),
         "lifetime": _read_lifetime(data.get("lifetime"), problems),
         "env": found.get("env", {}),
         "run": tuple(found.get("run", ())),
@@ -47,7 +50,8 @@ def read_job(
         with problems.at(("name",)):
             check_job_name(found["name"])
     if "on" in found:
-        parts["options"], parts["client"] = _read_block(found["on"], data, backends, problems)
+        block = _read_block(found["on"], data, backends, problems, base)
+        parts["options"], parts["client"] = block
     _check_other_blocks(data, found.get("on"), backends, problems)
     if problems:
         return None, None
@@ -108,8 +112,8 @@ def _make_mesh(name: str, found: dict[str, Any]) -> MeshSpec:
     )
 
 
-def _read_code(data: Data, problems: Problems) -> CodeSpec:
-    found = read_table(CODE, data, ("code",), problems)
+def _read_code(data: Data, problems: Problems, base: str) -> CodeSpec:
+    found = read_table(CODE, data, ("code",), problems, base=base)
     return CodeSpec(
         workdir=found.get("workdir"),
         include=tuple(found.get("include", ())),
@@ -123,12 +127,12 @@ def _read_lifetime(data: Data, problems: Problems) -> Lifetime:
 
 
 def _read_block(
-    name: str, data: dict[str, Data], backends: Backends, problems: Problems
+    name: str, data: dict[str, Data], backends: Backends, problems: Problems, base: str
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     table = _find_table(name, backends, problems)
     if table is None:
         return {}, {}
-    return split_options(table, read_table(table, data.get(name), (name,), problems))
+    return split_options(table, read_table(table, data.get(name), (name,), problems, base=base))
 
 
 def _find_table(name: str, backends: Backends, problems: Problems) -> OptionTable | None:

@@ -18,6 +18,7 @@ _TEXTS = {"type": "array", "items": {"type": "string"}}
 
 _TYPES: dict[OptionType, dict[str, Any]] = {
     "text": {"type": "string", "minLength": 1},
+    "folder": {"type": "string", "minLength": 1},
     "int": {"type": "integer"},
     "number": {"type": "number"},
     "bool": {"type": "boolean"},

@@ -7,7 +7,9 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, TextIO
+from typing import Any
+
+from ..logs import write
 
 
 class Console:
@@ -37,15 +39,6 @@ class Console:
                 sys.stdout if message["stream"] == "out" else sys.stderr,
                 "".join(f"{prefix}{line}\n" for line in lines),
             )
-
-
-def write(file: TextIO, text: str) -> None:
-    """Write, unless nobody reads any more."""
-    try:
-        file.write(text)
-        file.flush()
-    except (OSError, ValueError):
-        return
 
 
 def say(text: str) -> None:

@@ -56,13 +56,8 @@ class _Dialect:
         return {name for part in (*own, BUILTIN_OPTIONS.get(self.backend, ())) for name in part}
 
 
-def _absolute(path: Any) -> Any:
-    return os.path.abspath(path) if isinstance(path, str) and path else path
-
-
 _LOCAL = _Dialect(
     backend="process",
-    convert={"log_dir": _absolute},
     refused={
         "prepend_cwd": (False, "set PATH in the role's env"),
         "auto_set_cuda_visible_devices": (
@@ -76,7 +71,7 @@ _SLURM = _Dialect(
     renamed={"time": "time_limit"},
     arguments={"mail_type": "--mail-type", "mail_user": "--mail-user"},
     idle={"quiet": False},
-    convert={"time_limit": str, "log_dir": _absolute},
+    convert={"time_limit": str},
     refused={
         "comment": (None, "milkweed keeps its own mark there; use the AppDef's name"),
         "nomem": (False, "give the roles memMB=-1, and no memory is asked for"),

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import BinaryIO, Protocol
 
-from . import serve
+from . import serve, wire
 
 HELD_BACK = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
 MAX_LINE_BYTES = 64 * 1024
@@ -79,8 +79,9 @@ def fork(
 
 def execute(argv: list[str], env: Mapping[str, str]) -> int:
     """Turn a fresh fork into a command; returns an exit code only when that cannot be."""
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # as a shell would start it; Python ignores it
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    # As a shell would start it: Python ignores SIGPIPE, and what is ignored now a shell could not trap.
+    for number in (signal.SIGPIPE, signal.SIGINT, *wire.PROGRAM_SIGNALS):
+        signal.signal(number, signal.SIG_DFL)
     try:
         os.execvpe(argv[0], argv, dict(env))  # noqa: S606  a command as it was given, no shell between
     except OSError as error:

@@ -13,7 +13,7 @@ import os
 import shutil
 import socket
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +22,12 @@ from . import bell, tls, wire
 TIMEOUT_S = 900.0
 """How long a keeper waits to be let in where nobody will look for the job later."""
 
+BRIDGE_MARK = "milkweed-bridge "
+"""How each line begins that the bridge prints: a site may have every task of a job print something, too."""
+
 # What the job's owner runs on every machine of the job: it passes on what the keeper and the owner say.
-BRIDGE = """
-import glob, json, os, socket, sys
+BRIDGE = f"""{wire.CLOSED_PATH}
+import glob, json, os, socket
 asked = json.loads(sys.stdin.readline())
 index = os.environ.get(asked["index_env"], "0")
 above = "/tmp/milkweed-%d" % os.getuid()
@@ -38,18 +41,18 @@ lines = keeper.makefile("rw")
 def ask(message):
     lines.write(json.dumps(message) + "\\n")
     lines.flush()
-    print(json.dumps({"index": index, **json.loads(lines.readline())}), flush=True)
-ask({"op": "request"})
-ask({"op": "admit", **json.loads(sys.stdin.readline())[index]})
+    print("{BRIDGE_MARK}" + json.dumps({{"index": index, **json.loads(lines.readline())}}), flush=True)
+ask({{"op": "request"}})
+ask({{"op": "admit", **json.loads(sys.stdin.readline())[index]}})
 """.strip()
 
 
-def wait_for_start(invitation: Mapping[str, Any], index: int, run: Path) -> dict[str, Any]:
-    """Wait until the job's owner lets this machine in, and tells it what it is."""
+def wait_for_start(invitation: Mapping[str, Any], run: Path) -> dict[str, Any]:
+    """Wait until the job's owner lets this machine in, and tells it what it is: the host under `own`."""
     folder = run / wire.TLS_FOLDER
     folder.mkdir(mode=0o700)
     request = make_request(folder)
-    return asyncio.run(Waiting(invitation, index, run, request).wait())
+    return asyncio.run(Waiting(invitation, run, request).wait())
 
 
 def make_request(folder: Path) -> str:
@@ -100,11 +103,11 @@ def save(path: Path, data: bytes) -> None:
 class Waiting:
     """A keeper that is not let in yet."""
 
-    def __init__(self, invitation: Mapping[str, Any], index: int, run: Path, request: str) -> None:
+    def __init__(self, invitation: Mapping[str, Any], run: Path, request: str) -> None:
         self._invitation = invitation
-        self._index = index
         self._run = run
         self._request = request
+        self._label = ""
         self._servers: list[asyncio.Server] = []
         self._start: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
 
@@ -138,6 +141,7 @@ class Waiting:
         writer.close()
 
     async def _admit(self, message: Mapping[str, Any]) -> None:
+        self._label = message["host"]
         folder = self._run / wire.TLS_FOLDER
         save(folder / tls.CERT_FILE, message["certificate"].encode())
         save(folder / tls.CA_FILE, message["authority"].encode())
@@ -157,7 +161,7 @@ class Waiting:
             writer.write(wire.encode(self._status()))
             await writer.drain()
             if message.get("op") == "begin":
-                self._start.put_nowait(message["start"])
+                self._start.put_nowait({**message["start"], "own": self._label})
         writer.close()
 
     def _status(self) -> dict[str, Any]:
@@ -167,8 +171,3 @@ class Waiting:
         job = self._invitation["apply_id"]
         said = {"ev": "status", "hosts": [host], "stopping": False, "waiting": True}
         return {**said, "node": "", "job": job}
-
-    @property
-    def _label(self) -> str:
-        labels: Sequence[str] = self._invitation["labels"]
-        return labels[self._index] if self._index < len(labels) else ""

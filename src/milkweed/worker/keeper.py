@@ -70,6 +70,7 @@ class Keeper:
             time_limit_s=start["time_limit_s"],
             batch=start.get("with_client", False),
             queued=start.get("queued", False),
+            met=start.get("met", False),
             age_s=start.get("age_s", 0.0),
             left=start.get("left", False),
             spare_s=_spare_s(start.get("follows_until")),
@@ -160,11 +161,16 @@ class Keeper:
     async def _watch_lease(self) -> None:
         while True:
             self._look_for_owner()
-            if reason := self.lease.over(time.monotonic(), self.clients.count):
-                self.lease_over = True
-                self.stop(reason)
-                return
+            self._look_at_lease()
             await asyncio.sleep(self.lease.next_check_s)
+
+    def _look_at_lease(self) -> None:
+        """End when the lease is over; who ends already hangs up on its clients, and that ends no lease."""
+        if self._end.is_set():
+            return
+        if reason := self.lease.over(time.monotonic(), self.clients.count):
+            self.lease_over = True
+            self.stop(reason)
 
     def _look_for_owner(self) -> None:
         """The program that started hosts may end before it connects: the hosts have lost their owner then."""
@@ -233,7 +239,14 @@ class Keeper:
         self.clients.add(client)
         self.gangs.saw_client(client.name)
         self.lease.saw_client(owner=client.owner)
+        self._note_met()
         self._status(client, message)
+
+    def _note_met(self) -> None:
+        """Hosts that a scheduler starts anew in this place need not wait for a first client again."""
+        if self.lease.queued and not self.lease.met:
+            self.lease.met = True
+            leaving.note_met(self.start)
 
     def _status(self, client: Client, _message: Mapping[str, Any]) -> None:
         client.send(
@@ -320,6 +333,4 @@ class Keeper:
         self.fleet.reap_client(client.name, last=self.clients.count == 0)
         owner = client.owner and not self.clients.has_owner
         self.lease.lost_client(time.monotonic(), owner=owner, back_s=client.back_s)
-        if reason := self.lease.over(time.monotonic(), self.clients.count):
-            self.lease_over = True
-            self.stop(reason)
+        self._look_at_lease()

@@ -27,6 +27,8 @@ class Lease:
     batch: bool = False
     queued: bool = False
     """They took a queue to get: they wait for their first client, however long it takes to come."""
+    met: bool = False
+    """A client was there before they were started anew: they idle as others do."""
     age_s: float = 0.0
     """How old their place is already: what was started anew there has the time limit of the first."""
     left: bool = False
@@ -42,7 +44,7 @@ class Lease:
 
     def __post_init__(self) -> None:
         # Somebody wanted a follow-up when it was asked for; whether anybody still does is seen by who comes.
-        waits = self.queued and self.spare_s is None
+        waits = self.queued and not self.met and self.spare_s is None
         self.idle_since_s = None if waits else self.born_s
 
     @property

@@ -38,6 +38,13 @@ def ended_file(start: Mapping[str, Any]) -> Path:
     return Path(start["folder"]) / f"ended-{start['share']}.json"
 
 
+def note_met(start: Mapping[str, Any]) -> None:
+    """Tell in the job's folder that a client was there, as far as the folder is seen."""
+    part = start["share"].rpartition(".")[0]
+    with contextlib.suppress(OSError):
+        (Path(start["folder"]) / wire.met_file(part)).touch(mode=0o600)
+
+
 def leave_remote(
     run: Path, start: Mapping[str, Any], reason: str, *, keep: bool, used: bool = True
 ) -> None:
@@ -65,8 +72,12 @@ def _is_followed(start: Mapping[str, Any]) -> bool:
 
 def _is_left(start: Mapping[str, Any]) -> bool:
     """Whether the generation before was left by its owner, so that nobody comes to this one either."""
-    before = {**start, "share": f"{_generation(start) - 1}.0.0"}
+    before = Path(start["folder"]).glob(f"ended-{_generation(start) - 1}.*.json")
+    return any(_says_left(path) for path in before)
+
+
+def _says_left(path: Path) -> bool:
     try:
-        return bool(json.loads(ended_file(before).read_bytes()).get("left"))
+        return bool(json.loads(path.read_bytes()).get("left"))
     except (OSError, ValueError):
         return False

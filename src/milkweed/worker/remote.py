@@ -42,6 +42,9 @@ def main(invitation: Mapping[str, Any]) -> int:
     index = int(os.environ[invitation["index_env"]])
     # A job may be cancelled while its hosts start: then, too, nothing is left.
     signal.signal(signal.SIGTERM, _end_early)
+    # A scheduler may send these to all that a job runs, for programs to save their work (`--signal` of Slurm).
+    for number in wire.PROGRAM_SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
     if invitation.get("tied"):
         end_with_parent()
     run = ensure_run_folder(invitation["apply_id"], f"{invitation['part']}.{index}")
@@ -67,7 +70,7 @@ def keep(invitation: Mapping[str, Any], index: int, run: Path) -> int:
     """Find out what this machine is to be, and be it."""
     start = load_start(Path(invitation["folder"]), invitation["part"])
     if start is None or not find_certificate(start, node_of(invitation)):
-        start = enrol.wait_for_start(invitation, index, run)
+        start = enrol.wait_for_start(invitation, run)
     save(run / wire.KEEPER_FILE, identity.process(os.getpid()))
     share = make_share(start, invitation, index, run)
     with contextlib.suppress(OSError):
@@ -174,14 +177,12 @@ def make_share(
 ) -> dict[str, Any]:
     """What the keeper of this machine is told: its one host, its certificate, its folders."""
     node = node_of(invitation)
-    left = [host for at, host in enumerate(start["hosts"]) if at not in start["released"]]
-    if index >= len(left):
-        raise SystemExit(f"this job has no host for place {index} of part {invitation['part']}")
+    number = find_host(start, invitation["part"], index)
     if not (run / wire.TLS_FOLDER).exists():
         copy_credentials(start, node, run)
     credentials = wire.engine_environment(str(run / wire.TLS_FOLDER))
     logs = start["logs"] if os.access(start["logs"], os.W_OK) else str(run / wire.LOG_FOLDER)
-    host = dict(left[index])
+    host = dict(start["hosts"][number])
     host["log"] = f"{logs}/{host['mesh']}.{host['rank']}.log"
     host["transport"] = "tls"
     host["name"] = start["addresses"].get(node, node)
@@ -195,6 +196,7 @@ def make_share(
         "hosts": [host],
         # One that was started before has had its time in the queue.
         "queued": start.get("queued", False) and not invitation.get("again", False),
+        "met": os.path.exists(Path(invitation["folder"]) / wire.met_file(invitation["part"])),
         "age_s": invitation.get("age_s", 0.0),
         "left": invitation.get("left", False),
         "memory": invitation.get("memory", ""),
@@ -203,10 +205,24 @@ def make_share(
         "logs": logs,
         "node": node,
         "folder": invitation["folder"],
-        "share": f"{invitation['part']}.{index}",
+        # Its files in the job's folder are the host's: in another run of the job its task may have another number.
+        "share": f"{invitation['part']}.{number}",
         "record_folder": start["record_folder"] if index == 0 and start["first"] else "",
         "control": {"port": start["port"], "folder": str(run / wire.TLS_FOLDER)},
     }
+
+
+def find_host(start: Mapping[str, Any], part: str, index: int) -> int:
+    """Which of a part's hosts a task keeps: tasks are counted along those that were left at the start.
+
+    One that was let in later was told: others may have been given back since.
+    """
+    if own := start.get("own"):
+        return [f"{host['mesh']}/{host['rank']}" for host in start["hosts"]].index(own)
+    left = [number for number in range(len(start["hosts"])) if number not in start["released"]]
+    if index >= len(left):
+        raise SystemExit(f"this job has no host for place {index} of part {part}")
+    return left[index]
 
 
 def node_of(invitation: Mapping[str, Any]) -> str:

@@ -33,10 +33,14 @@ def die_with_parent() -> None:
 
 
 def name_process(name: str) -> None:
-    """Show in `ps -e` and `top` which host or proc this is."""
+    """Show in `ps -e` and `top` which host or proc this is.
+
+    Without a space: Slurm's proctrack/linuxproc passes over a process that has one, and neither counts nor signals
+    it.
+    """
     import ctypes
 
-    ctypes.CDLL(None).prctl(_PR_SET_NAME, name.encode()[:15])
+    ctypes.CDLL(None).prctl(_PR_SET_NAME, name.replace(" ", ".").encode()[:15])
 
 
 def become(env: Mapping[str, str], cwd: str, out_fd: int, err_fd: int, keep_fd: int = -1) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import signal
 from collections.abc import Mapping
 from typing import Any
 
@@ -21,6 +22,9 @@ TLS_FOLDER = "tls"
 LOCK_FILE = "lock"
 STEPS_FILE = "steps.json"
 
+PROGRAM_SIGNALS = (signal.SIGUSR1, signal.SIGUSR2)
+"""Signals that mean something to programs only: keepers, hosts and procs ignore them, commands need not."""
+
 RUN_ENV = "MILKWEED_RUN"
 HOST_ENV = "MILKWEED_HOST"
 CLIENT_ENV = "MILKWEED_CLIENT"
@@ -36,6 +40,24 @@ LAUNCHER = (
     'case "$c" in s*) kill -"${c#s}" $$ ;; esac; exit "${c:-1}"'
 )
 
+# What begins every program that is started by `python -c`: Python would look for its own modules in the current
+# folder first, and run what somebody else put there. An empty word of PYTHONPATH is that folder, too, and Python
+# has made a whole path of it by now. One that is named in full is meant, and one that a package was installed from
+# comes after Python's own; where it is the empty word's, too, it cannot be told apart, and goes. Here nothing may
+# be imported but what Python imports by itself.
+CLOSED_PATH = """
+import sys
+sys.path[:] = [folder for folder in sys.path if folder]
+import os
+try:
+    here, said = os.getcwd(), os.environ.get("PYTHONPATH")
+    said = [word for word in said.split(os.pathsep) if os.path.abspath(word) == here] if said else []
+    if said and not any(map(os.path.isabs, said)):
+        sys.path[:] = [folder for folder in sys.path if folder != here]
+except OSError:
+    pass
+""".strip()
+
 
 def run_prefix(apply_id: str) -> str:
     """How the names of a job's run folders begin on machines that it has to itself."""
@@ -48,8 +70,13 @@ def part_file(part: str) -> str:
 
 
 def up_file(share: str) -> str:
-    """The file by which a keeper tells that it is there."""
+    """The file by which a keeper tells that it is there: of the part's host, whichever task keeps it."""
     return f"up-{share}"
+
+
+def met_file(part: str) -> str:
+    """The file by which the hosts of a part tell that a client was there: they waited long enough for one."""
+    return f"met-{part}"
 
 
 def engine_environment(folder: str) -> dict[str, str]:

@@ -12,7 +12,7 @@ JOBS='job|%i|%A|%T|%N|%B|%S|%e|%L|%r|%k|%j|end'
 NODES='node|%N|%n|%o|%P|%a|%l|%s|%T|%c|%m|%G|%f|%E|end'
 STUBBORN='trap "" TERM; while :; do sleep 1; done'
 mkdir -p "$OUT" "$HOOKS"
-rm -f "$OUT"/*
+find "$OUT" -type f ! -name 'sacct-*' ! -name error-down-sacct.txt -delete # those are of record-accounting.sh
 cd /
 
 begin_at() { FIRST=$(($(run squeue -h -a -t all -o %A | sort -n | tail -1) + 1)); }
@@ -68,6 +68,11 @@ PartitionName=urgent Nodes=ALL PriorityTier=10" "$LABS/up.sh" 4 >&2
 echo "versions and refusals"
 run sbatch --version >"$OUT/sbatch-version.txt"
 sinfo_to idle
+run squeue -a -t all -u root -o "$JOBS" >"$OUT/squeue-none.txt"
+run scontrol create PartitionName=big Nodes=ALL MaxNodes=4096
+run sinfo -N -a --noconvert -o "$NODES" >"$OUT/sinfo-large.txt"
+sinfo_to large-shortened
+run scontrol delete PartitionName=big
 error_to sacct sacct -P -n -X -j 1
 error_to scontrol-unknown-job scontrol show job -o 99999
 error_to squeue-unknown-job squeue -h -j 99999

@@ -10,7 +10,7 @@ from typing import Any
 
 from ...errors import AccessError, UnreachableError
 from ...pki import Authority, load_authority
-from ..admitting import GRACE_S, begin, certify, name_share
+from ..admitting import GRACE_S, begin, certify, name_share, parse_bridge
 from ..credentials import KEY_FOLDER
 from ..keepers import ask_all
 from ..launch import DEFAULT_PYTHON, render_bridge
@@ -52,7 +52,7 @@ def _visit(authority: Authority, place: FluxPlace, uri: str) -> bool:
     request = _last_word(place, uri, where)
     if request.get("ev") != "request":
         return False
-    certificate = certify(authority, request, [place.machine, place.node])
+    certificate = certify(authority, request, place)
     return _last_word(place, uri, where, {request["index"]: certificate}).get("ev") == "admitted"
 
 
@@ -67,6 +67,5 @@ def _last_word(place: FluxPlace, uri: str, *said: object) -> dict[str, Any]:
     words = [*render_visit(place.row.job_id, place.index), *bridge]
     text = "".join(f"{json.dumps(message)}\n" for message in said)
     done = commands.attempt(words, uri=uri, text=text, timeout_s=VISIT_TIMEOUT_S)
-    lines = done.said.splitlines()
-    found: Any = json.loads(lines[-1]) if lines else {}
-    return found if isinstance(found, dict) else {}  # pyright: ignore[reportUnknownVariableType]
+    heard = [message for line in done.said.splitlines() if (message := parse_bridge(line))]
+    return heard[-1] if heard else {}

@@ -23,6 +23,7 @@ from ..launch import DEFAULT_PYTHON
 from ..noted import ask_noted, is_asked, look_twice
 from ..parts import ensure_logs, load_parts, make_start, save_part
 from ..places import Kept, ask_host
+from ..programs import is_late
 from . import commands
 from .admission import admit, is_silent
 from .check import check_parts
@@ -171,7 +172,14 @@ class FluxBackend(Kept):
 
     def poll(self, handle: Handle) -> Status:
         """What Flux says, and what the hosts' keepers say."""
-        status, rows = self._read(handle, 0.2)
+        return self._poll(handle, 0.2)
+
+    def look_again(self, handle: Handle) -> Status:
+        """The same, and nothing that Flux said before now counts."""
+        return self._poll(handle, 0.0)
+
+    def _poll(self, handle: Handle, max_age_s: float) -> Status:
+        status, rows = self._read(handle, max_age_s)
         if status.liveness is not Liveness.RUNNING:
             return status
         uri = self._uri(handle)
@@ -190,7 +198,8 @@ class FluxBackend(Kept):
             return Status(liveness=Liveness.UNKNOWN, reason=error.seen or error.what), []
         if all(row.liveness is Liveness.ENDED for row in rows):
             folder = Path(handle["folder"])
-            return explain_end(rows, handle["jobs"], folder, self._uri(handle)), rows
+            logs = [str(part["logs"]) for part in load_parts(folder, 0).values()]
+            return explain_end(rows, handle["jobs"], folder, self._uri(handle), logs), rows
         return make_status(rows, time.time()), rows
 
     def places(self, handle: Handle, *, note: bool = False) -> list[FluxPlace]:  # noqa: ARG002  nothing changes
@@ -229,7 +238,7 @@ class FluxBackend(Kept):
             new = {row.job_id for row in rows} - asked
             commands.cancel(sorted(new), uri=self._uri(handle), message="it was killed")
             asked |= new
-            if time.monotonic() > deadline_s:
+            if time.monotonic() > deadline_s or is_late():
                 raise DeadlineError(
                     "Flux was asked to cancel the job and has not ended it yet",
                     seen=make_status(rows, time.time()).describe(),

@@ -33,6 +33,7 @@ URI_ENV = "FLUX_URI"
 _REMOTE_ENV = "FLUX_PROXY_REMOTE"
 """Which machine a `flux proxy` leads to."""
 _SILENT = "the Flux instance did not answer"
+_REFUSED_HINT = "correct what Flux names, and ask again"
 _NO_INSTANCE = (
     "run this inside an instance (`flux alloc`, `flux start`), or say which one with the option uri"
 )
@@ -57,7 +58,7 @@ def run(
     if is_unreachable(done.trouble):
         hint = "" if uri or os.environ.get(URI_ENV) else _NO_INSTANCE
         raise UnreachableError(_SILENT, seen=seen, hint=hint)
-    raise BackendError("Flux refused", seen=seen)
+    raise BackendError("Flux refused", seen=seen, hint=_REFUSED_HINT)
 
 
 def attempt(
@@ -161,7 +162,10 @@ def check_version() -> str:
     version = _read_version(shutil.which("flux") or "flux")
     shown, least = (".".join(map(str, v)) for v in (version, MINIMUM_VERSION))
     if version < MINIMUM_VERSION:
-        raise BackendError(f"this is Flux {shown}, and milkweed needs {least} or newer")
+        raise BackendError(
+            f"this is Flux {shown}, and milkweed needs {least} or newer",
+            hint="use another instance, or a newer Flux",
+        )
     return shown
 
 

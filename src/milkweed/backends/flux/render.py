@@ -10,8 +10,16 @@ from typing import Any
 
 from ...registry import HOME_ENV
 from .. import launch
-from ..launch import DEFAULT_PYTHON, EXIT_NOT_SHARED, LOADER, render_python
+from ..launch import (
+    DEFAULT_PYTHON,
+    EXIT_NOT_SHARED,
+    LOADER,
+    render_client,
+    render_enter,
+    render_python,
+)
 from ..marks import Mark
+from ..traces import CLIENT_LOG
 from .shape import Part, Shape
 from .text import render_name
 
@@ -126,7 +134,6 @@ def make_invitation(submission: Submission, number: int) -> dict[str, Any]:
         apply_id=submission.apply_id,
         part=submission.part_name(number),
         folder=submission.folder,
-        hosts=submission.parts[number].hosts,
         port=submission.port,
         bells=submission.bells,
         keep=submission.keep,
@@ -176,12 +183,12 @@ def _render_client(submission: Submission, others: Sequence[int]) -> list[str]:
         f"rm -f {folder}/exit",
         "(",
         f"[ -d {folder} ] || exit {EXIT_NOT_SHARED}",
-        f"cd {shlex.quote(submission.cwd)} || exit 1",
         f"MILKWEED_STATE={shlex.quote(submission.state_path)}",
         "export MILKWEED_STATE",
-        f"exec >>{shlex.quote(submission.logs)}/client.log 2>&1 </dev/null",
+        f"exec >>{shlex.quote(submission.logs)}/{CLIENT_LOG} 2>&1 </dev/null",
+        render_enter(submission.cwd),
         'umask "$mask"',
-        f"exec {shlex.join(submission.client)}",
+        f"exec {render_client(submission.client)}",
         ") &",
         "client=$!",
         f"{_KEEPER} &",

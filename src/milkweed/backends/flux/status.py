@@ -12,14 +12,14 @@ from typing import Any
 from ...errors import BackendError
 from ...logs import read_tail
 from ...status import HostState, HostStatus, Liveness, Status
+from ..base import TAIL_LINES
 from ..launch import EXIT_NOT_SHARED
 from ..noted import is_asked
-from ..traces import load_exit, load_farewells, was_up
+from ..traces import load_client_words, load_exit, load_farewells, was_up
 from . import commands
 from .places import FluxPlace
 from .text import RESULTS, STATES, JobRow, render_job_id
 
-TAIL_LINES = 6
 _ALIVE = (Liveness.RUNNING, Liveness.PENDING, Liveness.UNKNOWN)
 _LOST = re.compile(r"\(shell rank (\d+)\)")
 """How Flux names the part of a job that a node has taken with it."""
@@ -80,12 +80,14 @@ def _why_waiting(row: JobRow) -> str:
 # The end
 
 
-def explain_end(rows: Sequence[JobRow], jobs: Sequence[int], folder: Path, uri: str) -> Status:
-    """How it ended: Flux's words, the exit code, what keepers left, and the last lines of the job's output."""
+def explain_end(
+    rows: Sequence[JobRow], jobs: Sequence[int], folder: Path, uri: str, logs: Sequence[str] = ()
+) -> Status:
+    """How it ended: Flux's words, the exit code, what keepers left, and the last lines that tell why."""
     # One that failed tells more than those that ended with it.
     order = ("FAILED", "TIMEOUT", "CANCELED", "COMPLETED")
     known = sorted(rows, key=lambda row: order.index(row.result) if row.result in order else 0)
-    code = load_exit(folder)
+    code = exited = load_exit(folder)
     if not known:
         shown = ", ".join(map(render_job_id, jobs))
         lines = [f"Flux has no trace of job {shown} any more"]
@@ -93,12 +95,13 @@ def explain_end(rows: Sequence[JobRow], jobs: Sequence[int], folder: Path, uri: 
         lines = [describe_row(known[0])]
         if code is None and known[0].result in {"COMPLETED", "FAILED"}:
             code = known[0].exit_code
-    if code == EXIT_NOT_SHARED:
+    if code == EXIT_NOT_SHARED and exited is None:
         lines.append(
             f"its first node does not see {folder}: a batch client needs a shared MILKWEED_HOME"
         )
     lines += load_farewells(folder)
-    tail = load_output(known[0].job_id, uri) if known and code else []
+    lines += load_client_words(logs) if code else []
+    tail = load_output(known[0].job_id, uri) if known and code and exited is None else []
     if tail:
         lines += ["the end of the job's own output:", *(f"  {line}" for line in tail)]
     return Status(liveness=Liveness.ENDED, reason="\n".join(lines), exit_code=code)

@@ -22,7 +22,7 @@ from ...spec import JobSpec
 from ...status import HostState, HostStatus, Liveness, Status
 from ...worker.wire import STATE_ENV
 from .. import keepers
-from ..base import Capabilities, Handle, LogLine, Request
+from ..base import Capabilities, Handle, LogLine, Look, Request
 from ..keepers import Answer, ask_all, check_running, follow_hosts
 from ..packing import pack_worker
 from . import blind, cluster
@@ -45,7 +45,7 @@ from .finding import (
 )
 from .last_words import add_last_words
 from .making import Maker, check_templates, load_place, save_place
-from .meeting import is_kept, is_met, note_met
+from .meeting import is_kept, is_met, note_kept, note_met
 from .places import AnyApi, Pod, ask_pod, make_door, make_host, pods_in, selectors_of
 from .pod_parts import part
 from .renewal import check_renewal, describe_time, give_time, judge_time
@@ -120,15 +120,20 @@ class KubernetesBackend:
         with contextlib.suppress(MilkweedError, OSError):
             note_met(self._api(handle), handle)
 
+    def keep(self, handle: Handle) -> None:
+        """Have pods that are made anew outlive their client: it has recorded the job."""
+        if not is_blind(handle):
+            note_kept(self._api(handle), handle)
+
     # Another way, and more time
 
     def reroute(self, handle: Handle, spec: JobSpec) -> Handle:
         """The handle with this client's own way to pods; who may ask nobody has one way only."""
         return handle if is_blind(handle) else reroute(handle, spec)
 
-    def renewal(self, handle: Handle, renew: str | None) -> Renewal:
+    def renewal(self, handle: Handle, renew: str | None, look: Look | None = None) -> Renewal:
         """Whether hosts are to be given more time; there is never another allocation."""
-        return judge_time(self.poll(handle), renew) if renew else Renewal.NONE
+        return judge_time((look or self.poll)(handle), renew) if renew else Renewal.NONE
 
     def renew(self, handle: Handle, spec: JobSpec) -> Handle:
         """Have the time of all hosts begin anew; they go on as they are."""

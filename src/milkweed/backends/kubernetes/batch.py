@@ -15,7 +15,7 @@ from ...pki import Authority
 from ...spec import JobSpec
 from ...state import Record
 from ...worker import tls
-from ...worker.wire import STATE_ENV
+from ...worker.wire import CLOSED_PATH, STATE_ENV
 from ..base import Request
 from .blind import CLIENT_FOLDER
 from .pod_parts import part
@@ -41,7 +41,8 @@ PYTHON = "@python"
 
 # Puts the job's files where milkweed looks for them, runs the client, and ends the hosts with it.
 RUN = f"""
-import json, os, signal, subprocess, sys
+{CLOSED_PATH}
+import json, os, signal, subprocess
 with open("{CLIENT_MOUNT}/client.json") as file:
     told = json.load(file)
 mask = os.umask(0o077)
@@ -93,7 +94,10 @@ def check_batch(request: Request, plans: list[MeshPlan]) -> None:
             hint="run the client yourself, in the cluster or outside",
         )
     if request.spec.client.get("sync_dirs"):
-        raise SpecError("sync_dirs: a client in the cluster does not have folders of this machine")
+        raise SpecError(
+            "sync_dirs: a client in the cluster does not have folders of this machine",
+            hint="say sync_dirs=[], and bring the code in the image",
+        )
     images: Mapping[str, Any] = request.spec.client.get("images") or {}
     for mesh, image in images.items():
         if any(line["kind"] == "copy" for line in image.get("lines", ())):
@@ -121,7 +125,10 @@ def make_command(command: tuple[str, ...] | list[str]) -> tuple[list[str], dict[
         if at < 2 and path.suffix == ".py" and path.is_file():
             data = path.read_bytes()
             if len(data) > MAX_SCRIPT_BYTES:
-                raise SpecError(f"client_script: {word} is larger than {MAX_SCRIPT_BYTES} bytes")
+                raise SpecError(
+                    f"client_script: {word} is larger than {MAX_SCRIPT_BYTES} bytes",
+                    hint="put it into the image, and give a command that starts it there",
+                )
             files[path.name] = data
             words[at] = f"{CLIENT_MOUNT}/{path.name}"
     if files and os.path.basename(words[0]).startswith("python"):

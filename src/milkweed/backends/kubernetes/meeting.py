@@ -1,7 +1,8 @@
-"""Whether a client was ever connected to a job's hosts: pods that come anew read it where they read all else.
+"""What pods that come anew are told of the time before: whether a client was there, and whether they outlive it.
 
-The first pods of a job wait for their client without end: nobody knows when the cluster has room for them. A pod
-that takes the place of one which clients have used must not, or it alone would keep the whole mesh for ever.
+They read it where they read all else. The first pods of a job wait for their client without end: nobody knows
+when the cluster has room for them. A pod that takes the place of one which clients have used must not, or it
+alone would keep the whole mesh for ever.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from ... import registry
-from ...errors import MilkweedError
+from ...errors import MilkweedError, UnreachableError
+from ...kube.answers import ApiError
 from ...kube.resources import SECRETS
 from ..base import Handle
 from .places import AnyApi
@@ -22,6 +24,8 @@ from .start import secret_name
 
 MET_FILE = "met"
 _PART = "part-"
+CHANGED = 409
+"""What the API server answers to who would write over what others have written since."""
 
 
 def is_met(api: AnyApi, handle: Handle) -> bool:
@@ -44,20 +48,43 @@ def is_kept(api: AnyApi, handle: Handle) -> bool:
 
 def note_met(api: AnyApi, handle: Handle) -> None:
     """Tell pods that come anew; done once for each machine from which clients come."""
-    if _marker(handle).exists() or not any(mesh["kept"] for mesh in handle["meshes"].values()):
+    if not _marker(handle).exists() and _has_keepers(handle):
+        _tell(api, handle, "queued", value=False)
+        _marker(handle).touch(mode=0o600)
+
+
+def note_kept(api: AnyApi, handle: Handle) -> None:
+    """Tell pods that come anew that they outlive who asked for them; where no Secret is, none will come."""
+    if not _has_keepers(handle):
         return
+    try:
+        _tell(api, handle, "keep", value=True)
+    except ApiError as error:
+        if error.status == CHANGED:
+            raise UnreachableError(
+                "what pods are told was changed meanwhile", seen=error.seen
+            ) from error
+        if not error.missing:
+            raise
+
+
+def _has_keepers(handle: Handle) -> bool:
+    return any(mesh["kept"] for mesh in handle["meshes"].values())
+
+
+def _tell(api: AnyApi, handle: Handle, fact: str, *, value: bool) -> None:
+    """Change what the keepers of every mesh are told, where it is not that already."""
     version, parts = _read(api, handle)
     change = {
-        key: base64.b64encode(json.dumps({**part, "queued": False}).encode()).decode()
+        key: base64.b64encode(json.dumps({**part, fact: value}).encode()).decode()
         for key, part in parts.items()
-        if part["queued"]
+        if part[fact] is not value
     }
     if change:
         name = secret_name(handle["apply_id"])
-        # Never over what somebody has written meanwhile: then the next client notes it.
+        # Never over what somebody has written meanwhile: that is read first, by whoever tells it next.
         seen = {"metadata": {"resourceVersion": version}} if version else {}
         api.patch(SECRETS, handle["namespace"], name, {**seen, "data": change})
-    _marker(handle).touch(mode=0o600)
 
 
 def _marker(handle: Handle) -> Path:

@@ -141,7 +141,7 @@ def _parse_requirement(part: str, field: str) -> Requirement:
     for value in made.values:
         check_label_value(value, field=field)
     if made.operator in {">", "<"} and _whole(made.values[0]) is None:
-        raise SpecError(f"{field}: {part!r} does not compare with a whole number")
+        raise SpecError(f"{field}: {part!r} does not compare with a whole number", hint="write a>1")
     return made
 
 
@@ -165,7 +165,10 @@ def make_selector(labels: Mapping[str, str], *, field: str = "selector") -> str:
     """The selector of what has all of these labels: `{"app": "trainer"}`."""
     found = check_labels(labels, field=field)
     if not found:
-        raise SpecError(f"{field}: it is empty, and would mean every pod of the namespace")
+        raise SpecError(
+            f"{field}: it is empty, and would mean every pod of the namespace",
+            hint="say a label that only the job's pods have",
+        )
     return render_selector(tuple(Requirement(key, "=", (found[key],)) for key in sorted(found)))
 
 

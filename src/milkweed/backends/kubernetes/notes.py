@@ -106,7 +106,7 @@ def _read_mesh(name: str, mesh: Object) -> dict[str, Any]:
 
 def _check_hosts(said: object) -> int:
     if isinstance(said, bool) or not isinstance(said, int) or not 0 < said <= MAX_HOSTS:
-        raise SpecError(f"{said!r} is not a number of hosts")
+        raise SpecError(f"{said!r} is not a number of hosts", hint=f"say 1 to {MAX_HOSTS}")
     return said
 
 

@@ -77,12 +77,14 @@ def _parse_mapping(value: Mapping[object, object], field: str) -> Json:
     free = field.rpartition(".")[2] in _FREE
     for key, item in value.items():
         if not isinstance(key, str):
-            raise SpecError(f"{field}: the key {key!r} is not text")
+            raise SpecError(f"{field}: the key {key!r} is not text", hint="put it in quotes")
         name = key if free else spell(key)
         if item is None:
             continue
         if name in found:
-            raise SpecError(f"{field}.{name}: it is there twice, in two spellings")
+            raise SpecError(
+                f"{field}.{name}: it is there twice, in two spellings", hint="say it once"
+            )
         found[name] = _parse(item, f"{field}.{name}")
     return found
 
@@ -106,4 +108,6 @@ def _parse_object(value: object, field: str) -> Any:
         dump = getattr(value, method, None)
         if callable(dump):
             return _parse(dump(**options), field)
-    raise SpecError(f"{field}: {type(value).__name__} is not plain data")
+    raise SpecError(
+        f"{field}: {type(value).__name__} is not plain data", hint="give mappings, lists and texts"
+    )

@@ -82,14 +82,17 @@ def check_resources(resources: Mapping[str, Any], *, field: str) -> dict[str, st
             raise SpecError(f"{where}: unknown resource", hint=suggest(name, known))
         _check_positive(amount, where)
         if "/" in name and parse_quantity(amount, field=where).denominator != 1:
-            raise SpecError(f"{where}: {amount!r} is not a whole number")
+            raise SpecError(f"{where}: {amount!r} is not a whole number", hint="say whole devices")
         found[name] = tidy_quantity(amount, field=where)
     return found
 
 
 def _check_positive(amount: object, field: str) -> None:
     if parse_quantity(amount, field=field) <= 0:
-        raise SpecError(f"{field}: {amount!r} is not more than zero")
+        raise SpecError(
+            f"{field}: {amount!r} is not more than zero",
+            hint="give a larger number, or leave it out",
+        )
 
 
 # From what was said to a template
@@ -159,7 +162,7 @@ def _check_containers(spec: Json, field: str) -> None:
     """What the cluster would refuse only when the first pod is made."""
     containers = _check_list(spec, "containers", field)
     if not containers:
-        raise SpecError(f"{field}.containers: a pod has at least one container")
+        raise SpecError(f"{field}.containers: a pod has at least one container", hint="name one")
     _check_list(spec, "volumes", field)
     _check_list(spec, "initContainers", field)
     seen: set[str] = set()
@@ -167,9 +170,9 @@ def _check_containers(spec: Json, field: str) -> None:
         where = f"{field}.containers[{at}]"
         name = check_dns_label(container.get("name"), field=f"{where}.name")
         if name in seen:
-            raise SpecError(f"{where}.name: {name!r} is there twice")
+            raise SpecError(f"{where}.name: {name!r} is there twice", hint="give it another name")
         if not container.get("image"):
-            raise SpecError(f"{where}.image: the container {name!r} has no image")
+            raise SpecError(f"{where}.image: the container {name!r} has no image", hint="name one")
         for part in ("env", "ports", "volumeMounts"):
             _check_list(container, part, where)
         seen.add(name)
@@ -178,7 +181,9 @@ def _check_containers(spec: Json, field: str) -> None:
 def _check_list(holder: Json, name: str, field: str) -> list[Json]:
     value: Any = holder.get(name, [])
     if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):  # pyright: ignore[reportUnknownVariableType] JSON
-        raise SpecError(f"{field}.{name}: it is not a list of mappings")
+        raise SpecError(
+            f"{field}.{name}: it is not a list of mappings", hint="begin each with a dash"
+        )
     return cast("list[Json]", value)
 
 

@@ -24,7 +24,10 @@ def rank_of(pod: Object, label: str = RANK_LABEL) -> int:
             hint="name the label that has it with pod_rank_label",
         )
     if not re.fullmatch(r"\d{1,9}", said, re.ASCII):
-        raise SpecError(f"pod {name!r}: {said!r} in the label {label!r} is not a rank")
+        raise SpecError(
+            f"pod {name!r}: {said!r} in the label {label!r} is not a rank",
+            hint="number the pods from 0, or name another label with pod_rank_label",
+        )
     return int(said)
 
 

@@ -170,14 +170,17 @@ def _check_mapping(said: Any, where: str) -> Mapping[str, Any]:
     if said is None:
         return {}
     if not isinstance(said, Mapping):
-        raise SpecError(f"{where}: {said!r} is not a mapping")
+        raise SpecError(f"{where}: {said!r} is not a mapping", hint="write names with their values")
     return cast("Mapping[str, Any]", said)
 
 
 def check_port(port: Any, where: str) -> int:
     """A port from which on 64 can be used."""
     if isinstance(port, bool) or not isinstance(port, int) or not 0 < port <= MAX_PORT:
-        raise SpecError(f"{where}.port: {port!r} is not a port from 1 to {MAX_PORT}")
+        raise SpecError(
+            f"{where}.port: {port!r} is not a port from 1 to {MAX_PORT}",
+            hint=f"leave it out for {DEFAULT_PORT}",
+        )
     return port
 
 
@@ -191,7 +194,9 @@ def make_template(
     """The template of pods that are to be made; None when they are there already."""
     own = said.get("pod_template")
     if own is not None and said.get("image") is not None:
-        raise SpecError(f"{where}: image and pod_template are two ways to say one thing")
+        raise SpecError(
+            f"{where}: image and pod_template are two ways to say one thing", hint="leave one out"
+        )
     image = said.get("image") or spec.options.get("image")
     if own is None and image is not None:
         return _make_from_image(mesh, image, said)

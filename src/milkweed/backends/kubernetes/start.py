@@ -43,7 +43,8 @@ SPARE_HOSTS = 16
 LOADER = f"""
 import gc
 gc.disable()
-import json, os, signal, sys, time
+{wire.CLOSED_PATH}
+import json, os, signal, time
 signal.signal(signal.SIGTERM, lambda number, _frame: os._exit(128 + number))
 os.environ["MILKWEED_INDEX"] = os.environ["MILKWEED_POD"].rpartition("-")[2]
 with open("{MOUNT}/invitation.json") as file:

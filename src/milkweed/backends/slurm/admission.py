@@ -27,6 +27,13 @@ SELDOMEST_S = 60.0
 """The longest pause between two visits to a job some of whose hosts stay silent."""
 
 
+_PASSING = (
+    *(UnreachableError, AccessError, OSError, subprocess.SubprocessError),
+    *(ValueError, LookupError),  # an answer that is none of a keeper's
+)
+"""Why a visit may come to nothing: whoever waits looks again."""
+
+
 class Pace:
     """How often jobs are visited: each visit is a step of Slurm, so the longer hosts are silent the seldomer."""
 
@@ -55,9 +62,7 @@ def admit(folder: Path, places: Sequence[Place], door: Callable[[Place], str]) -
     authority = load_authority(folder / KEY_FOLDER)
     for component in sorted({place.component for place in places}):
         silent = [place for place in places if place.component == component]
-        with contextlib.suppress(
-            UnreachableError, AccessError, OSError, subprocess.SubprocessError
-        ):
+        with contextlib.suppress(*_PASSING):
             for place in _visit(authority, silent):
                 begin(door(place), place.part)
 
@@ -76,7 +81,8 @@ def _visit(authority: Authority, places: Sequence[Place]) -> list[Place]:
     clock = threading.Timer(VISIT_TIMEOUT_S, step.kill)
     clock.start()
     try:
-        return _talk(step, share, authority, {place.node: place for place in places}, first)
+        say(step, {"share": share, "index_env": "SLURM_PROCID"})
+        return _talk(step, authority, {place.node: place for place in places}, first.row.nodes)
     finally:
         clock.cancel()
         step.kill()
@@ -86,30 +92,21 @@ def _visit(authority: Authority, places: Sequence[Place]) -> list[Place]:
 
 def _talk(
     step: subprocess.Popen[str],
-    share: str,
     authority: Authority,
     silent: dict[str, Place],
-    first: Place,
+    nodes: Sequence[str],
 ) -> list[Place]:
-    nodes = first.row.nodes if first.row else ()
-    say(step, {"share": share, "index_env": "SLURM_PROCID"})
     admitted: dict[str, Any] = {}
     for _ in nodes:
         if (request := hear(step)) is None:
             break  # one whose keeper is gone says nothing, and ends its task
         # One that was let in already, or sees the folder and starts slowly, asks for nothing.
-        if request.get("ev") == "request":
-            admitted[request["index"]] = _certify(authority, request, nodes, first)
+        # The step's tasks are counted along the nodes there are now, and not as those of the keepers.
+        if request.get("ev") == "request" and (at := nodes[int(request["index"])]) in silent:
+            admitted[request["index"]] = certify(authority, request, silent[at])
     if not admitted:
         return []
     say(step, admitted)
     heard = [answer for _ in admitted if (answer := hear(step))]
     let_in = {nodes[int(answer["index"])] for answer in heard if answer.get("ev") == "admitted"}
     return [place for node, place in silent.items() if node in let_in]
-
-
-def _certify(
-    authority: Authority, request: dict[str, Any], nodes: Sequence[str], first: Place
-) -> dict[str, str]:
-    node = nodes[int(request["index"])]
-    return certify(authority, request, [first.part["addresses"].get(node, node), node])

@@ -21,14 +21,21 @@ from .places import rows_of
 from .text import JobRow, Mark, parse_job_id, parse_mark, render_mark
 
 
-def ask(folder: Path, argv: Sequence[str], script: str, mark: Mark | None = None) -> int:
+def ask(
+    folder: Path,
+    argv: Sequence[str],
+    script: str,
+    mark: Mark | None = None,
+    *,
+    environ: Mapping[str, str] | None = None,
+) -> int:
     """Hand a script to sbatch; the job's number. UnreachableError: nobody knows whether it was taken.
 
-    `mark` is the one of its first component; without one, its number is not noted.
+    `mark` is the one of its first component; without one, its number is not noted. `environ` is what sbatch sees.
     """
 
     def submit() -> int:
-        said = commands.run(argv, text=script, tied=True)
+        said = commands.run(argv, text=script, tied=True, environ=environ)
         return read_answer("sbatch", lambda: parse_job_id(said))
 
     job_id = ask_noted(folder, submit)
@@ -47,6 +54,14 @@ def load_marks(folder: Path) -> dict[int, Mark]:
             if mark := parse_mark(path.read_text("utf-8")):
                 found[int(path.name.removeprefix("mark-"))] = mark
     return found
+
+
+def load_marked_at(folder: Path, job: int) -> float:
+    """When a job was asked for, in seconds since the epoch; long ago, where that is not known."""
+    try:
+        return (folder / f"mark-{job}").stat().st_mtime
+    except OSError:
+        return 0.0
 
 
 def load_rows(

@@ -13,7 +13,6 @@ from typing import ClassVar
 from ... import registry
 from ...errors import (
     BackendError,
-    DeadlineError,
     SpecError,
     UnreachableError,
 )
@@ -22,18 +21,16 @@ from ...options import OptionField
 from ...plan import Renewal
 from ...spec import JobSpec
 from ...status import HostState, HostStatus, Liveness, Status
-from .. import keepers
-from ..base import Capabilities, Handle, Request
+from ..base import Capabilities, Handle, Look, Request
 from ..credentials import ensure_authority
-from ..keepers import Answer, ask_all
 from ..launch import DEFAULT_PYTHON
 from ..leads import check_renew
 from ..noted import settle
 from ..parts import ensure_logs
-from ..places import Kept, ask_host, make_door
-from . import asking, commands
+from ..places import make_door
+from . import asking, commands, inherited
 from .admission import Pace, admit, is_silent
-from .check import check_components, fill_in
+from .ending import end_jobs
 from .handles import (
     check_cluster,
     check_strangers,
@@ -42,32 +39,30 @@ from .handles import (
     make_handle,
     numbers_of,
 )
-from .hosts import NODES_AGE_S, load_nodes_of
+from .hosts import NODES_AGE_S, judge_hosts, load_nodes_of
 from .places import (
     Place,
-    component_of,
+    declared_places,
     fit_places,
     make_note,
     make_places,
     missing_jobs,
     rows_of,
+    standing_rows,
 )
-from .renewal import followers, is_due, last_end
-from .resize import (
-    check_release,
-    drop_gone,
-    drop_lost,
-    finish,
-    group,
-    limit_growth,
-    make_growth,
-    next_component,
-    places_of,
-    release,
-    surplus,
+from .renewal import (
+    ended_places,
+    followers,
+    is_broken,
+    is_due,
+    last_end,
+    next_try,
+    serves,
+    spare_jobs,
 )
-from .script import Submission, part_log, render_arguments, render_script
-from .shape import Part, make_components, make_parts
+from .script import Submission, render_arguments, render_script
+from .shape import Part, make_parts
+from .sizing import Sized
 from .start import (
     load_parts,
     make_start,
@@ -77,16 +72,18 @@ from .start import (
 )
 from .status import explain_end, explain_ending, judge_host, make_status
 from .text import JobRow, parse_mark
+from .trial import check_spec
 
-CANCEL_TIMEOUT_S = 120.0
 _pace = Pace()
 
 
-class SlurmBackend(Kept):
+class SlurmBackend(Sized):
     """A Slurm cluster, reached by its own commands."""
 
     name: ClassVar[str] = "slurm"
-    capabilities: ClassVar[Capabilities] = Capabilities(queued=True, batch=True, resize=True)
+    capabilities: ClassVar[Capabilities] = Capabilities(
+        queued=True, batch=True, resize=True, repairs=True
+    )
     OPTIONS: ClassVar[Mapping[str, OptionField]] = SLURM_OPTIONS
 
     def __init__(self, sleep: Callable[[float], object] = time.sleep) -> None:
@@ -101,14 +98,13 @@ class SlurmBackend(Kept):
     def validate(self, spec: JobSpec) -> None:
         """Compare what is asked for with what the cluster has; one that does not answer refuses nothing."""
         self.check(spec)
-        with contextlib.suppress(UnreachableError):
+        try:
             commands.check_version()
+            inherited.check_clusters(os.environ)
             rows = commands.load_nodes(NODES_AGE_S)
-            asked = make_components(make_parts(spec))
-            components = [fill_in(each, os.environ) for each in asked]
-            if any(each.disk_mb for each in components):
-                rows = commands.load_disks(rows)
-            check_components(components, rows)
+        except UnreachableError:
+            return
+        check_spec(spec, rows)
 
     # Asking
 
@@ -116,7 +112,8 @@ class SlurmBackend(Kept):
         """Write what the hosts will need, then hand the job to sbatch."""
         if request.client_script and request.spec.client.get("renew"):
             raise SpecError(
-                "renew: a batch client ends with its job, so a follow-up would have none"
+                "renew: a batch client ends with its job, so a follow-up would have none",
+                hint="leave renew out, or run the program outside the job",
             )
         parts = make_parts(request.spec)
         job_id = self._submit(request, parts, generation=0, first=0)
@@ -136,6 +133,7 @@ class SlurmBackend(Kept):
             generation=generation,
             first=first,
             parts=tuple(parts),
+            whole=tuple(part.shape for part in make_parts(spec)),
             folder=str(folder),
             logs=str(logs),
             python=spec.options.get("python_exe", DEFAULT_PYTHON),
@@ -154,7 +152,9 @@ class SlurmBackend(Kept):
             save_part(start, spec, part, name, authority=authority, rows=rows)
         try:
             script = render_script(submission)
-            return asking.ask(folder, render_arguments(submission), script, submission.mark(0))
+            argv = render_arguments(submission)
+            environ = inherited.drop_overruled(os.environ, submission.shapes)
+            return asking.ask(folder, argv, script, submission.mark(0), environ=environ)
         except UnreachableError:
             raise
         except BackendError:
@@ -166,95 +166,65 @@ class SlurmBackend(Kept):
         finally:
             commands.queue.wake()
 
-    def resize(self, handle: Handle, spec: JobSpec) -> Handle:
-        """Add what is wanted and not there as components of its own, and release what is not wanted."""
-        folder, generation = Path(handle["folder"]), handle["generation"]
-        settle(folder, self._sleep)  # what was asked for in vain may come after all
-        rows = self._rows(handle, 0.0)
-        if finish(spec, rows, load_parts(folder, generation)):
-            rows = self._rows(handle, 0.0)
-        unwanted = surplus(spec, places_of(rows, load_parts(folder, generation)))
-        for places in unwanted.values():
-            check_release(places)
-        drop_gone(folder, load_parts(folder, generation), rows)
-        places = places_of(rows, load_parts(folder, generation))
-        lost = [] if unwanted else self._lost(places)
-        growth = make_growth(spec, [place for place in places if place not in lost])
-        jobs = self._grow(handle, spec, limit_growth(growth, rows))
-        # Others take their place first: a job that has nothing left has ended.
-        for released in unwanted.values():
-            release(spec, folder, released, make_door)
-        for released in group(lost).values():
-            drop_lost(spec, folder, released, make_door)
-        return {**handle, "jobs": sorted([*handle["jobs"], *jobs]), "sizes": dict(spec.sizes)}
-
-    def _grow(self, handle: Handle, spec: JobSpec, growth: Sequence[Part]) -> list[int]:
-        """Ask for more components; all of them, or none."""
-        folder, generation = Path(handle["folder"]), handle["generation"]
-        before = load_parts(folder, generation)
-        request = Request(spec=spec, apply_id=handle["apply_id"], keep=is_kept(before))
-        jobs: list[int] = []
-        try:
-            for part in growth:
-                first = next_component(load_parts(folder, generation))
-                jobs.append(self._submit(request, [part], generation=generation, first=first))
-        except UnreachableError:
-            raise
-        except BackendError:
-            if jobs:
-                commands.run(["scancel", *map(str, jobs)])
-            added = {
-                at: part for at, part in load_parts(folder, generation).items() if at not in before
-            }
-            drop_gone(folder, added, ())
-            raise
-        return jobs
-
-    def _lost(self, places: Sequence[Place]) -> list[Place]:
-        """The hosts that will not answer any more: their nodes are down, or their keepers gone."""
-        asked = self._ask([place for place in places if place.node])
-        silent = [(place, answer) for place, answer in asked if isinstance(answer, str)]
-        nodes = load_nodes_of(place for place, _answer in silent)
-        judged = [(place, judge_host(place, answer, nodes)) for place, answer in silent]
-        failed = [each for each in judged if each[1].state is HostState.FAILED]
-        return [place for place, status in failed if not status.unheard]
-
     # Following up
 
-    def renewal(self, handle: Handle, renew: str | None) -> Renewal:
+    def renewal(self, handle: Handle, renew: str | None, look: Look | None = None) -> Renewal:
         """How it stands with the generation that follows."""
         rows = load_rows(handle, 0.5)
-        if followers(rows, handle["generation"]):
-            return Renewal.READY if self.poll(self.move(handle)).ready else Renewal.WAITING
+        if following := followers(rows, handle["generation"]):
+            status = (look or self.poll)(self.move(handle))
+            if serves(status, handle.get("sizes")):
+                return Renewal.READY
+            if not self._is_broken(handle, status, rows):
+                return Renewal.WAITING
+        if not is_due(rows_of(rows, handle["apply_id"], handle["generation"]), renew):
+            # What is left of a broken one is there, whether or not another is due.
+            return Renewal.FAILED if following else Renewal.NONE
+        again = next_try(Path(handle["folder"]), rows, handle["generation"])
+        return Renewal.FAILED if again > time.time() else Renewal.DUE
+
+    def _is_broken(self, handle: Handle, status: Status, rows: Sequence[JobRow]) -> bool:
+        """Whether a follow-up has lost hosts; where it is all that is left, it is gone over to as it is."""
         own = rows_of(rows, handle["apply_id"], handle["generation"])
-        return Renewal.DUE if is_due(own, renew) else Renewal.NONE
+        if status.liveness is Liveness.UNKNOWN or all(r.liveness is Liveness.ENDED for r in own):
+            return False
+        return is_broken(status, self.places(self.move(handle)))
 
     def renew(self, handle: Handle, spec: JobSpec) -> Handle:
         """Submit the same once more, as the next generation."""
+        folder, generation = Path(handle["folder"]), handle["generation"]
+        settle(folder, self._sleep)  # what was asked for in vain may come after all
         rows = load_rows(handle, 0.0)
-        if not followers(rows, handle["generation"]):
-            parts = load_parts(Path(handle["folder"]), handle["generation"])
-            request = Request(spec=spec, apply_id=handle["apply_id"], keep=is_kept(parts))
-            request = replace(request, follows_until=last_end(rows, handle["generation"]))
-            generation = handle["generation"] + 1
-            job_id = self._submit(request, make_parts(spec), generation=generation, first=0)
-            return {**handle, "jobs": sorted([*handle["jobs"], job_id])}
-        return handle
+        if following := followers(rows, generation):
+            # Hosts that wait, or serve, are given back for lost ones only when a second look agrees.
+            if not self._is_broken(handle, self.look_again(self.move(handle)), rows):
+                return handle
+            commands.run(["scancel", *map(str, sorted({row.leader for row in following}))])
+            commands.queue.wake()
+        # One that failed may have been given other sizes, and so more parts.
+        remove_parts(folder, (part["part"] for part in load_parts(folder, generation + 1).values()))
+        request = Request(
+            spec=spec,
+            apply_id=handle["apply_id"],
+            keep=is_kept(load_parts(folder, generation)),
+            follows_until=last_end(rows, generation),
+        )
+        job_id = self._submit(request, make_parts(spec), generation=generation + 1, first=0)
+        return {**handle, "jobs": sorted([*handle["jobs"], job_id])}
 
     def move(self, handle: Handle) -> Handle:
         """The next generation's handle."""
         return {**handle, "generation": handle["generation"] + 1}
 
     def retire(self, handle: Handle) -> None:
-        """Cancel what is left of earlier generations."""
-        if not handle["generation"]:
+        """Cancel what is left of earlier generations, and what has the mark of one that is used."""
+        generation = handle["generation"]
+        if not generation:
             return
-        for row in load_rows(handle, 0.0):
-            mark = parse_mark(row.comment)
-            old = mark is not None and mark.generation < handle["generation"]
-            if old and row.liveness is not Liveness.ENDED:
-                commands.run(["scancel", str(row.leader)])
-                commands.queue.wake()
+        parts = load_parts(Path(handle["folder"]), generation)
+        if spare := spare_jobs(load_rows(handle, 0.0), parts, generation):
+            commands.run(["scancel", *map(str, spare)])
+            commands.queue.wake()
 
     def _rows(self, handle: Handle, max_age_s: float | None) -> list[JobRow]:
         return load_rows(handle, max_age_s, handle["generation"])
@@ -286,66 +256,77 @@ class SlurmBackend(Kept):
 
     def poll(self, handle: Handle) -> Status:
         """What Slurm says, and what the hosts' keepers say."""
-        status, rows = self._read(handle, 0.2)
+        return self._poll(handle, 0.2, NODES_AGE_S)
+
+    def look_again(self, handle: Handle) -> Status:
+        """The same, and nothing that Slurm said before now counts."""
+        return self._poll(handle, 0.0, 0.0)
+
+    def _poll(self, handle: Handle, max_age_s: float, nodes_age_s: float) -> Status:
+        status, rows = self._read(handle, max_age_s)
+        if status.liveness is Liveness.PENDING:
+            ended = ended_places(self._make_places(handle, rows))
+            lines = [judge_host(place, "", {}).reason.partition("\n")[0] for place in ended]
+            return replace(status, reason="; ".join(dict.fromkeys([*lines, status.reason])))
         if status.liveness is not Liveness.RUNNING:
             return status
-        places = self._make_places(handle, rows)
-        asked = self._ask(places)
-        nodes = load_nodes_of(place for place, answer in asked if isinstance(answer, str))
-        hosts = tuple(
-            judge_host(place, answer, nodes)
-            if isinstance(answer, str)
-            else keepers.make_status(answer)
-            for place, answer in asked
-        )
+        judged = judge_hosts(self._ask(self._make_places(handle, rows)), nodes_age_s)
+        hosts = tuple(host for _place, host in judged)
         reason = status.reason if status.halted else ""
         return replace(status, hosts=hosts, reason=reason, expected_start="")
 
     def _read(self, handle: Handle, max_age_s: float | None) -> tuple[Status, list[JobRow]]:
         try:
-            # What was read a moment ago may be older than the job: only a look from now on says that it is gone.
-            rows = self._rows(handle, max_age_s) or self._rows(handle, 0.0)
-            if not rows:
-                check_cluster(Path(handle["folder"]))
-                check_strangers(handle)
+            rows = self._look(handle, max_age_s)
         except UnreachableError as error:
             return Status(liveness=Liveness.UNKNOWN, reason=error.seen or error.what), []
         if all(row.liveness is Liveness.ENDED for row in rows):
             folder = Path(handle["folder"])
-            parts = load_parts(folder, handle["generation"]).values()
-            logs = [f"{part['logs']}/{part_log(part['part'])}" for part in parts]
-            return explain_end(rows, numbers_of(handle), folder, logs), rows
+            parts = load_parts(folder, handle["generation"])
+            return explain_end(rows, numbers_of(handle), folder, parts), rows
         status = make_status(rows)
         if status.ending and max_age_s is not None:
             status = replace(status, reason=explain_ending(rows) or status.reason)
         return status, rows
 
+    def _look(self, handle: Handle, max_age_s: float | None) -> list[JobRow]:
+        """Its jobs in the queue, those meant; UnreachableError where one that is not there may yet live."""
+        folder = Path(handle["folder"])
+        parts = load_parts(folder, handle["generation"])
+        rows = standing_rows(self._rows(handle, max_age_s), parts).values()
+        ended = all(row.liveness is Liveness.ENDED for row in rows)
+        if not rows or (ended and missing_jobs(list(rows), parts)):
+            # What was read a moment ago may be older than the job: only a look from now on says that it is gone.
+            rows = standing_rows(self._rows(handle, 0.0), parts).values()
+            if not rows:
+                check_cluster(folder)
+            check_strangers(numbers_of(handle))
+        return list(rows)
+
     def places(self, handle: Handle, *, note: bool = False) -> list[Place]:
-        """Every host and its node."""
-        return self._make_places(handle, self._rows(handle, 0.5), note=note)
+        """Every declared host and its node."""
+        made = self._make_places(handle, self._rows(handle, 0.5), note=note)
+        return declared_places(made, handle.get("sizes"))
 
     def _make_places(
         self, handle: Handle, rows: Sequence[JobRow], *, note: bool = False
     ) -> list[Place]:
-        """Every host and its node; who connects while all nodes are there notes which is whose."""
+        """Every host that there is and its node; who connects while all nodes are there notes which is whose."""
         folder = Path(handle["folder"])
         parts = load_parts(folder, handle["generation"])
         if jobs := missing_jobs(rows, parts):
             # Asked for since that look, or without its mark: only what a look from now on lacks is gone.
             rows = self._rows(handle, 0.0)
+            rows = list(standing_rows(rows, parts).values())  # while it is known which that is
             strange = {row.leader for row in asking.load_strangers(jobs)}
             for part in parts.values():
                 part["job"] = None if part["job"] in strange else part["job"]
-        for row in rows if note else ():
-            part = parts.get(component_of(row))
+        for at, row in standing_rows(rows, parts).items() if note else ():
+            part = parts.get(at)
             if part is not None and (made := make_note(part, row)):
                 save_note(folder, part["part"], made)
                 part.update(made)
         return fit_places(make_places(rows, parts), parts, handle.get("sizes"))
-
-    def _ask(self, places: Sequence[Place]) -> list[tuple[Place, Answer | str]]:
-        """Every host's own answer, or why there is none."""
-        return ask_all(places, ask_host)
 
     def explain(self, handle: Handle, host: str) -> HostStatus:
         """What became of a host that no longer answers."""
@@ -369,26 +350,4 @@ class SlurmBackend(Kept):
 
     def cancel(self, handle: Handle) -> None:
         """Cancel every job that carries the mark, and wait until Slurm says that they are gone."""
-        if not load_rows(handle, 0.0):
-            check_cluster(Path(handle["folder"]))
-            check_strangers(handle)
-        deadline_s = time.monotonic() + CANCEL_TIMEOUT_S
-        asked: set[int] = set()
-        pause_s = 0.05
-        while rows := self._live_rows(handle):
-            new = {row.leader for row in rows} - asked
-            if new:
-                commands.run(["scancel", *(str(job_id) for job_id in sorted(new))])
-                asked |= new
-            if time.monotonic() > deadline_s:
-                raise DeadlineError(
-                    "Slurm was asked to cancel the job and has not ended it yet",
-                    seen=make_status(rows).describe(),
-                    hint="look at it with squeue; ask again later: kill() can be repeated",
-                )
-            self._sleep(pause_s)
-            pause_s = min(pause_s * 1.3, 1.0)
-
-    def _live_rows(self, handle: Handle) -> list[JobRow]:
-        folder = Path(handle["folder"])
-        return asking.look(folder, handle["apply_id"], alive=True, sleep=self._sleep)
+        end_jobs(handle, self._sleep)

@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from ...errors import BackendError, UnreachableError
 from ..programs import Done, PacedQueue, read_answer, run_program, start_program
@@ -26,7 +26,9 @@ from .text import (
 )
 
 _READS = ("squeue", "sinfo")
-"""Commands that may say nothing, mention an error and call it a success."""
+"""Commands that may mention an error and call it a success."""
+_HIDDEN = "access/permission denied"
+"""What a site says whose nodes are for its administrators to see (`PrivateData=nodes`)."""
 _NO_SUCH_JOB = "invalid job id"
 """The only thing that a read is certainly refused for; whatever else it fails for says nothing about the job."""
 _FOR_GOOD = frozenset({errno.ENOENT, errno.EACCES, errno.ENOTDIR, errno.ENOEXEC, errno.E2BIG})
@@ -34,6 +36,10 @@ _FOR_GOOD = frozenset({errno.ENOENT, errno.EACCES, errno.ENOTDIR, errno.ENOEXEC,
 _OURS = "milkweed"
 """How the comments of all jobs begin that milkweed has asked for."""
 _SILENT = "Slurm's controller did not answer"
+_REFUSED_HINT = (
+    "correct what Slurm names, and ask again; where that is an account or a QOS, "
+    "`sacctmgr show associations user=$USER` has yours"
+)
 TIMEOUT_S = 30.0
 
 
@@ -44,10 +50,11 @@ def run(
     timeout_s: float = TIMEOUT_S,
     cwd: str | None = None,
     tied: bool = False,
+    environ: Mapping[str, str] | None = None,
 ) -> str:
     """Run a command of Slurm; UnreachableError when it is not known what its controller has, or was asked.
 
-    One that is `tied` ends with this process, however that ends.
+    One that is `tied` ends with this process, however that ends. It sees this process's variables, or `environ`.
     """
     try:
         done = run_program(
@@ -55,19 +62,21 @@ def run(
             text=text,
             timeout_s=timeout_s,
             cwd=cwd,
-            env=make_env(_environment()),
+            env=make_env(_environment(os.environ if environ is None else environ)),
             tied=tied,
+            apart=True,
         )
     except subprocess.TimeoutExpired as error:
         seen = f"{argv[0]}: nothing within {error.timeout:.2g} s"
         raise UnreachableError(_SILENT, seen=seen) from error
     except OSError as error:
         raise _explain_no_start(argv[0], error) from error
-    if done.code == 0 and not (argv[0] in _READS and "error:" in done.trouble):
+    if done.code == 0 and not _is_silence(argv[0], done):
         return done.said
-    seen = f"{argv[0]}: {done.trouble.strip() or _describe(done.code)}"
+    nothing = _describe(done.code) if done.code else "it printed nothing"
+    seen = f"{argv[0]}: {done.trouble.strip() or nothing}"
     if _is_answer(argv, done):
-        raise BackendError("Slurm refused", seen=seen)
+        raise BackendError("Slurm refused", seen=seen, hint=_REFUSED_HINT)
     raise UnreachableError(_SILENT, seen=seen)
 
 
@@ -78,7 +87,19 @@ def _explain_no_start(command: str, error: OSError) -> BackendError:
             hint="run this on a login node of the cluster, or load its Slurm module first",
         )
     kind = BackendError if error.errno in _FOR_GOOD else UnreachableError
-    return kind(f"{command} could not be run on this machine", seen=f"{command}: {error.strerror}")
+    return kind(
+        f"{command} could not be run on this machine",
+        seen=f"{command}: {error.strerror}",
+        hint=f"try `{command} --version` here: it must work before milkweed can",
+    )
+
+
+def _is_silence(command: str, done: Done) -> bool:
+    """Whether a read that is called a success knows nothing: not even a heading, or not what every controller has.
+
+    Other errors are complaints, of the site's own settings for example.
+    """
+    return command in _READS and (not done.said.strip() or is_unreachable(done.trouble))
 
 
 def _is_answer(argv: Sequence[str], done: Done) -> bool:
@@ -95,22 +116,20 @@ def _describe(code: int) -> str:
 
 def start(argv: Sequence[str]) -> subprocess.Popen[str]:
     """Start a command of Slurm to talk with what it runs."""
-    return start_program(argv, make_env(_environment()))
+    return start_program(argv, make_env(_environment(os.environ)))
 
 
-def _environment() -> dict[str, str]:
+def _environment(environ: Mapping[str, str]) -> dict[str, str]:
     """What a job may inherit: not the place of a program that itself runs in a job, nor our own words.
 
     Defaults for sbatch stay (`SBATCH_ACCOUNT`), but for those that would make something else of the job.
     """
     ours = (
-        *("MILKWEED_", "SLURM_", "SLURMD_", "PMI_", "PMIX_"),
+        *("MILKWEED_", "SLURM_", "SLURMD_", "SRUN_", "PMI_", "PMIX_"),
         *("SBATCH_ARRAY_INX", "SBATCH_WAIT", "SBATCH_CLUSTERS"),
     )
     kept = {"SLURM_CONF", "SLURM_JWT", "SLURM_CLUSTERS", "MILKWEED_HOME"}
-    return {
-        key: value for key, value in os.environ.items() if key in kept or not key.startswith(ours)
-    }
+    return {key: value for key, value in environ.items() if key in kept or not key.startswith(ours)}
 
 
 def check_version() -> str:
@@ -118,7 +137,10 @@ def check_version() -> str:
     version = _read_version(shutil.which("sbatch") or "sbatch")
     shown, least = (".".join(f"{n:02d}" for n in v) for v in (version, MINIMUM_VERSION))
     if version < MINIMUM_VERSION:
-        raise BackendError(f"this is Slurm {shown}, and milkweed needs {least} or newer")
+        raise BackendError(
+            f"this is Slurm {shown}, and milkweed needs {least} or newer",
+            hint="use another cluster, or ask for a newer Slurm on this one",
+        )
     return shown
 
 
@@ -136,10 +158,11 @@ def _read_version(sbatch: str) -> tuple[int, int]:
 @functools.cache
 def cluster_name() -> str:
     """The name of the cluster that these commands talk to."""
-    return _read_setting("ClusterName")
+    return read_setting("ClusterName")
 
 
-def _read_setting(name: str) -> str:
+def read_setting(name: str) -> str:
+    """A setting of the cluster's, as Slurm shows it."""
     config = run(["scontrol", "show", "config"])
     match = re.search(rf"^{name}\s*=\s*(\S+)", config, re.MULTILINE)
     return match[1] if match else ""
@@ -147,7 +170,7 @@ def _read_setting(name: str) -> str:
 
 def check_shrinking() -> None:
     """Refuse to take nodes from running jobs where the site does; UnreachableError when nobody answers now."""
-    if "disable_job_shrink" in (parameters := _read_setting("SchedulerParameters")):
+    if "disable_job_shrink" in (parameters := read_setting("SchedulerParameters")):
         raise BackendError(
             "this cluster takes no nodes from jobs that run, so none was released",
             seen=f"SchedulerParameters={parameters}",
@@ -165,18 +188,28 @@ def check_cluster(name: str) -> None:
 
 
 def load_nodes(max_age_s: float = 0.0) -> list[NodeRow]:
-    """The cluster's nodes and partitions; not older than asked for."""
+    """The cluster's nodes and partitions, as far as the site shows them; not older than asked for."""
     with _nodes_lock:
         read_s, rows = _nodes[-1] if _nodes else (float("-inf"), [])
         if time.monotonic() - read_s >= max_age_s:
-            rows = read_answer("sinfo", lambda: parse_sinfo(run(make_sinfo())))
+            rows = read_answer("sinfo", lambda: parse_sinfo(show(make_sinfo())))
             _nodes[:] = [(time.monotonic(), rows)]
         return rows
 
 
 def load_disks(rows: Sequence[NodeRow]) -> list[NodeRow]:
     """The same nodes with their disks."""
-    return read_answer("sinfo", lambda: add_disks(rows, run(make_sinfo_disks())))
+    return read_answer("sinfo", lambda: add_disks(rows, show(make_sinfo_disks())))
+
+
+def show(argv: Sequence[str]) -> str:
+    """What Slurm tells of nodes and partitions; nothing where it shows them to nobody."""
+    try:
+        return run(argv)
+    except BackendError as error:
+        if _HIDDEN in error.seen.lower():
+            return ""
+        raise
 
 
 _nodes_lock = threading.Lock()

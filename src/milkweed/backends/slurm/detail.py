@@ -35,7 +35,8 @@ _SACCT_FIELDS = (
     "Comment",
     "JobName",
 )
-_SACCT_START = r"\d+(?:[+_][^|\n]*)?\|\d+\|[A-Z]"
+_SACCT_START = r"\d+(?:[+_][^|\n]*)?\|\d+\|[A-Z][^|\n]*\|\d+:\d+\|(?:[^|\n]*\|){6}"
+"""All that comes before people's words, which may have lines that begin like a record."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +50,7 @@ class JobDetail:
     state: str
     reason: str
     exit_code: int
+    """Of 128 and more `sacct` tells 128 less: 11 for 139."""
     signal: int
     """The signal that ended the script; 0 when none did."""
     restarts: int
@@ -64,6 +66,8 @@ class JobDetail:
     partition: str
     stdout: str
     """Where the script's output goes; `sacct` does not tell."""
+    failed_node: str = ""
+    """The node for which it ended, or was put back into the queue; only newer versions tell."""
 
 
 def make_scontrol_job(job_id: int) -> list[str]:
@@ -110,6 +114,7 @@ def _parse_shown(record: str) -> JobDetail:
             time_limit_s=parse_clock(_value(facts, "TimeLimit")),
             partition=_value(facts, "Partition"),
             stdout=_parse_stdout(free),
+            failed_node=or_empty(_value(facts, "FailedNode", "")),
         )
     except ValueError as error:
         raise _unreadable(record, str(error)) from error
@@ -188,16 +193,18 @@ def _parse_account(record: str) -> JobDetail:
 def _make_account(said: dict[str, str]) -> JobDetail:
     leader, offset = parse_job_number(said["JobID"])
     code, signal = _parse_exit(said["ExitCode"])
+    nodes = expand_hostlist(or_empty(said["NodeList"]))
     return JobDetail(
         job_id=int(said["JobIDRaw"]),
         leader=leader,
         offset=offset,
         state=said["State"],
-        reason=or_empty(said["Reason"]),
+        # The accounting keeps why a job waited last, which is no reason for what came of it once it had nodes.
+        reason="" if nodes else or_empty(said["Reason"]),
         exit_code=code,
         signal=signal,
         restarts=0,
-        nodes=tuple(expand_hostlist(or_empty(said["NodeList"]))),
+        nodes=tuple(nodes),
         batch_host="",
         comment=or_empty(said["Comment"]),
         name=said["JobName"],

@@ -57,9 +57,14 @@ def numbers_of(handle: Handle) -> list[int]:
     return known or sorted(job for job, mark in marks.items() if mark.generation == own)
 
 
-def check_strangers(handle: Handle) -> None:
-    """A job that lives without our mark may be the one that is looked for: then nothing is known of it."""
-    for row in asking.load_strangers(numbers_of(handle)):
+def every_number_of(handle: Handle) -> list[int]:
+    """The numbers of all jobs that were ever asked for, of every generation."""
+    return sorted({*handle["jobs"], *asking.load_marks(Path(handle["folder"]))})
+
+
+def check_strangers(jobs: Sequence[int]) -> None:
+    """A job that lives without our mark may be one that is looked for: then nothing is known of it."""
+    for row in asking.load_strangers(jobs):
         raise UnreachableError(
             f"it is not known whose Slurm job {row.job_id} is",
             seen=f"{describe_row(row)}; its comment was milkweed's mark, and is {row.comment!r} now",

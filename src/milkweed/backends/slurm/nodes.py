@@ -17,6 +17,8 @@ DISK_FORMAT = make_format("disk", "%N", "%P", "%d")
 _GPU = re.compile(r"gpu(?::([^:()]+))?:(\d+)(?:\(.*\))?", re.ASCII)
 _GRES_COMMA = re.compile(r",(?![^(]*\))")
 _USABLE = frozenset({"allocated", "completing", "idle", "mixed", "planned", "reserved"})
+_GONE = frozenset({"down", "drained", "error", "fail", "future", "powered_down"})
+"""What a node is that has no job; of one that is being drained, repaired or restarted the jobs may go on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,28 +59,29 @@ class NodeRow:
     @property
     def usable(self) -> bool:
         """Whether the node can be given to a job without an administrator's help."""
-        return self._is_whole and "*" not in self.state
+        return self._word in _USABLE and "*" not in self.state
+
+    @property
+    def gone(self) -> bool:
+        """Whether no job can be running on it any more."""
+        return self._word in _GONE
 
     @property
     def unheard(self) -> bool:
-        """Whether all that is wrong is that it does not answer Slurm, which has not given it up yet.
+        """Whether it does not answer Slurm, which has not given it up yet.
 
         A controller that has just started has not heard of any node: their state is `unknown` then.
         """
-        return self._word == "unknown" or (self._is_whole and "*" in self.state)
+        return self._word == "unknown" or ("*" in self.state and not self.gone)
 
     @property
     def _word(self) -> str:
         return self.state.rstrip("*~#!%$@^-+").lower()
 
-    @property
-    def _is_whole(self) -> bool:
-        return self._word in _USABLE
-
 
 def make_sinfo() -> list[str]:
     """The command that prints one record for each node and partition, hidden ones too."""
-    return ["sinfo", "-N", "-h", "-a", "-o", SINFO_FORMAT]
+    return ["sinfo", "-N", "-a", "--noconvert", "-o", SINFO_FORMAT]
 
 
 def parse_sinfo(text: str) -> list[NodeRow]:
@@ -116,11 +119,17 @@ def _parse_node(fields: list[str]) -> NodeRow:
 
 
 def _parse_size(text: str) -> tuple[int, int | None]:
-    """`1-infinite`, `2-8`, `1`: how many nodes a job of the partition may have."""
+    """`1-infinite`, `2-8`, `1`, `1-4K`: how many nodes a job of the partition may have."""
     low, _, high = text.partition("-")
     if high:
-        return int(low), None if high == "infinite" else int(high)
-    return (1, None) if low == "infinite" else (int(low), int(low))
+        return _parse_count(low), None if high == "infinite" else _parse_count(high)
+    return (1, None) if low == "infinite" else (_parse_count(low), _parse_count(low))
+
+
+def _parse_count(text: str) -> int:
+    """`4096`, or `4K` from an `sinfo` that shortens it all the same."""
+    power = " KMG".find(text[-1:].upper())
+    return int(text[:-1]) * 1024**power if power > 0 else int(text)
 
 
 def _count_gpus(gres: str) -> int:
@@ -140,7 +149,7 @@ def _list_gpus(gres: str) -> dict[str, int]:
 
 def make_sinfo_disks() -> list[str]:
     """The command that prints the disk of each node, which few jobs ask for."""
-    return ["sinfo", "-N", "-h", "-a", "-o", DISK_FORMAT]
+    return ["sinfo", "-N", "-a", "--noconvert", "-o", DISK_FORMAT]
 
 
 def add_disks(rows: Sequence[NodeRow], text: str) -> list[NodeRow]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ...status import Liveness
 from .. import places
 from ..places import PartData
+from ..traces import where_up
 from .script import part_log
 from .text import JobRow, parse_mark
 
@@ -17,10 +18,20 @@ from .text import JobRow, parse_mark
 class Place(places.Place[JobRow]):
     """One host of an allocation."""
 
+    certain: bool = True
+    """Whether one without a node has none: where nodes were lost, it may not be known whose are left."""
+
     @property
     def noted_node(self) -> str:
         """The node it was on when that was noted; Slurm may have taken it out of the job since."""
-        return self.part.get("nodes", {}).get(str(self.index), "")
+        noted = self.part.get("nodes", {}).get(str(self.index), "")
+        return noted or where_up(self.part, self.index, self.row.start if self.row else None)
+
+    @property
+    def last_node(self) -> str:
+        """Its node, or the one that Slurm has taken out of the job while that runs."""
+        running = self.row is not None and self.row.liveness is Liveness.RUNNING
+        return self.node or (self.noted_node if running and self.certain else "")
 
     @property
     def released(self) -> bool:
@@ -30,7 +41,12 @@ class Place(places.Place[JobRow]):
     @property
     def task_log(self) -> str:
         """The file for what Slurm says of the tasks of this host's part."""
-        return f"{self.part['logs']}/{part_log(self.part['part'])}"
+        return task_log(self.part)
+
+
+def task_log(part: PartData) -> str:
+    """The file for what Slurm says of the tasks of a part."""
+    return f"{part['logs']}/{part_log(part['part'])}"
 
 
 def rows_of(rows: Sequence[JobRow], apply_id: str, generation: int | None = None) -> list[JobRow]:
@@ -51,7 +67,7 @@ def component_of(row: JobRow) -> int:
 
 def make_places(rows: Sequence[JobRow], parts: Mapping[int, PartData]) -> list[Place]:
     """Every host that was not released, with its node if it has one."""
-    by_component = {component_of(row): row for row in sorted(rows, key=_standing)}
+    by_component = standing_rows(rows, parts)
     return [
         place
         for component, part in sorted(parts.items())
@@ -59,15 +75,33 @@ def make_places(rows: Sequence[JobRow], parts: Mapping[int, PartData]) -> list[P
     ]
 
 
-def _standing(row: JobRow) -> tuple[bool, int]:
-    """Which of two jobs with one mark is meant: one that has not ended, else the later one."""
-    return row.liveness is not Liveness.ENDED, row.job_id
+def standing_rows(rows: Sequence[JobRow], parts: Mapping[int, PartData]) -> dict[int, JobRow]:
+    """The job that is meant, by component, where several have one mark.
+
+    It is one that lives, or else has not ended: what hangs in its end is no reason to give up what runs.
+    Before others it is the one whose number was answered, and else the later one. One that lives no more, and is
+    older than the one whose number was answered, is not meant: that one is looked for.
+    """
+    answered = {part.get("job") for part in parts.values()}
+
+    def standing(row: JobRow) -> tuple[bool, bool, bool, int]:
+        live = row.liveness
+        return live.alive, live is not Liveness.ENDED, row.leader in answered, row.job_id
+
+    meant = [row for row in rows if not _is_past(row, parts.get(component_of(row), {}))]
+    return {component_of(row): row for row in sorted(meant, key=standing)}
+
+
+def _is_past(row: JobRow, part: PartData) -> bool:
+    job = part.get("job")
+    return not row.liveness.alive and job is not None and row.leader < job
 
 
 def _part_places(component: int, part: PartData, row: JobRow | None) -> list[Place]:
     nodes = place_nodes(part, row)
+    certain = row is None or is_certain(part, row)
     return [
-        _make_place(component, part, index, row, nodes.get(index, ""))
+        replace(_make_place(component, part, index, row, nodes.get(index, "")), certain=certain)
         for index in range(len(part["hosts"]))
         if index not in part["released"]
     ]
@@ -96,7 +130,7 @@ def fit_places(
     """
     if sizes is None:
         return list(places)
-    labels = [f"{mesh}/{rank}" for mesh, hosts in sizes.items() for rank in range(hosts)]
+    labels = label_hosts(sizes)
     found = [place for place in places if place.row is not None or place.host in labels]
     there = {place.host for place in found}
     released = {
@@ -108,9 +142,20 @@ def fit_places(
     return [*found, *(released[label] for label in labels if label in released)]
 
 
+def label_hosts(sizes: Mapping[str, int]) -> list[str]:
+    """The hosts of meshes of these sizes: `trainers/3`."""
+    return [f"{mesh}/{rank}" for mesh, hosts in sizes.items() for rank in range(hosts)]
+
+
+def declared_places(places: Sequence[Place], sizes: Mapping[str, int] | None) -> list[Place]:
+    """Those of the hosts that were declared; others are left of a change of sizes that was cut off."""
+    labels = None if sizes is None else label_hosts(sizes)
+    return [place for place in places if labels is None or place.host in labels]
+
+
 def missing_jobs(rows: Sequence[JobRow], parts: Mapping[int, PartData]) -> list[int]:
     """The numbers of jobs that Slurm has taken, that have hosts, and that it does not tell of."""
-    there = {component_of(row) for row in rows}
+    there = standing_rows(rows, parts)
     return [
         part["job"]
         for component, part in parts.items()
@@ -121,10 +166,22 @@ def missing_jobs(rows: Sequence[JobRow], parts: Mapping[int, PartData]) -> list[
 
 
 def is_certain(part: PartData, row: JobRow) -> bool:
-    """Whether it is known which host is on which node: it was noted, or none has gone yet."""
-    whole = len(part["hosts"]) - len(part["released"])
+    """Whether it is known which host is on which node: it was noted, none has gone yet, or keepers say so."""
     running = row.liveness is Liveness.RUNNING
-    return not running or is_noted(part, row) or len(row.nodes) >= whole
+    return not running or is_noted(part, row) or _is_whole(part, row) or _is_told(part, row)
+
+
+def _is_whole(part: PartData, row: JobRow) -> bool:
+    return len(row.nodes) >= len(_left(part))
+
+
+def _is_told(part: PartData, row: JobRow) -> bool:
+    return set(row.nodes) <= set(_place_told(part, row).values())
+
+
+def _left(part: PartData) -> list[int]:
+    """The hosts that were not released."""
+    return [index for index in range(len(part["hosts"])) if index not in part["released"]]
 
 
 def is_noted(part: PartData, row: JobRow) -> bool:
@@ -154,7 +211,8 @@ def ensure_note(part: PartData, row: JobRow) -> dict[str, Any]:
 def place_nodes(part: PartData, row: JobRow | None) -> dict[int, str]:
     """Nodes by the number of their task: Slurm counts tasks along the list of nodes.
 
-    Once hosts were released, or a node failed, the list has gaps, so the nodes were noted when all were there.
+    Once hosts were released, or a node failed, the list has gaps, so the nodes were noted when all were there;
+    where nobody did so, keepers that see the job's folder have said where they are.
     A job that started after hosts were released gives its nodes to those that are left, as its keepers do;
     when Slurm has not heard of the release, some nodes are left over.
     """
@@ -163,5 +221,17 @@ def place_nodes(part: PartData, row: JobRow | None) -> dict[int, str]:
     noted = {int(index): node for index, node in part.get("nodes", {}).items()}
     if is_noted(part, row):
         return {index: node for index, node in noted.items() if node in row.nodes}
-    left = [index for index in range(len(part["hosts"])) if index not in part["released"]]
-    return dict(zip(left, row.nodes, strict=False))
+    if not _is_whole(part, row):
+        return _place_told(part, row)
+    return dict(zip(_left(part), row.nodes, strict=False))
+
+
+def _place_told(part: PartData, row: JobRow) -> dict[int, str]:
+    """Where keepers said they are; those that said nothing have what is left, if there is one for each."""
+    told = {index: where_up(part, index, row.start) for index in _left(part)}
+    found = {index: node for index, node in told.items() if node in row.nodes}
+    silent = [index for index, node in told.items() if not node]
+    spare = [node for node in row.nodes if node not in found.values()]
+    return (
+        {**found, **dict(zip(silent, spare, strict=True))} if len(silent) == len(spare) else found
+    )

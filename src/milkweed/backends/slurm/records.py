@@ -7,6 +7,11 @@ import re
 _JOB_NUMBER = re.compile(r"(\d+)(?:\+(\d+)|_\S+)?", re.ASCII)
 _NOTHING = frozenset({"(null)", "n/a", "none", "none assigned"})
 
+_HEADINGS = frozenset({"JOBID", "NODELIST"})
+"""The first fields of headings, by which a command that has nothing to tell shows that it was answered."""
+_CLUSTER = r"^CLUSTER: \S+\n(?={start}\|)"
+"""What stands above a heading where `SLURM_CLUSTERS` names clusters."""
+
 END = "|end"
 """Closes a record, so that output which was cut off is seen as such."""
 
@@ -20,11 +25,13 @@ def make_format(start: str, *fields: str) -> str:
 
 
 def parse_records(text: str, start: str, fields: int) -> list[list[str]]:
-    """The fields of each record; the last field takes what is left, with all its bars."""
-    return [
+    """The fields of each record but headings; the last field takes what is left, with all its bars."""
+    bare = re.sub(_CLUSTER.format(start=start), "", text, flags=re.MULTILINE)
+    found = [
         _parse_record(record.removeprefix(f"{start}|"), start, fields)
-        for record in split_records(text, rf"{start}\|", start)
+        for record in split_records(bare, rf"{start}\|", start)
     ]
+    return [record for record in found if record[0] not in _HEADINGS]
 
 
 def split_records(text: str, start: str, kind: str) -> list[str]:

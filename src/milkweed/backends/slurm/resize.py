@@ -24,6 +24,7 @@ from .places import (
     is_noted,
     make_places,
     place_nodes,
+    standing_rows,
 )
 from .shape import Part, Shape, make_shape
 from .start import save_note
@@ -74,15 +75,15 @@ def group(places: Iterable[Place]) -> dict[int, list[Place]]:
 
 def drop_gone(folder: Path, parts: Mapping[int, PartData], rows: Sequence[JobRow]) -> None:
     """Hosts of components that are over, or whose node has left the job, are not there: their ranks are free."""
-    alive = {component_of(row): row for row in rows if row.liveness is not Liveness.ENDED}
+    standing = standing_rows(rows, parts)
     for component, part in parts.items():
-        gone = set(part["released"]) | _gone(part, alive.get(component))
+        gone = set(part["released"]) | _gone(part, standing.get(component))
         if gone != set(part["released"]):
             save_part_data(folder, {**part, "released": sorted(gone)})
 
 
 def _gone(part: PartData, row: JobRow | None) -> set[int]:
-    if row is None:
+    if row is None or row.liveness is Liveness.ENDED:
         return set(range(len(part["hosts"])))
     if not row.nodes or not is_noted(part, row):
         return set()  # it waits, or it is not certain which of its hosts has no node any more
@@ -219,10 +220,10 @@ def _count(spec: JobSpec, part: PartData, hosts: int) -> list[str]:
 
 def finish(spec: JobSpec, rows: Sequence[JobRow], parts: Mapping[int, PartData]) -> bool:
     """Give back what an earlier change could not; whether there was anything. What Slurm refuses stays."""
-    alive = {component_of(row): row for row in rows}
+    standing = standing_rows(rows, parts)
     asked = False
     for component, part in parts.items():
-        row = alive.get(component)
+        row = standing.get(component)
         if row is None or not is_certain(part, row):
             continue
         try:

@@ -8,10 +8,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ...worker import wire
 from .. import launch
-from ..launch import DEFAULT_PYTHON, EXIT_NOT_SHARED, LOADER, render_python
+from ..launch import (
+    DEFAULT_PYTHON,
+    EXIT_NOT_SHARED,
+    LOADER,
+    render_client,
+    render_enter,
+    render_python,
+)
+from ..traces import CLIENT_LOG
 from .shape import Part, Shape, fill_memory
-from .text import JobRow, Mark, render_mark
+from .text import JobRow, Mark, render_mark, render_sign
 from .times import render_time_limit
 
 _END = "MILKWEED_INVITATION"
@@ -23,6 +32,8 @@ _UNSET = (
     *("SLURM_TRES_PER_TASK", "SLURM_GPUS_PER_TASK", "SLURM_NTASKS_PER_GPU", "SLURM_NTASKS"),
     *("SLURM_NPROCS", "SLURM_THREADS_PER_CORE", "SLURM_HINT", "SLURM_EXCLUSIVE"),
 )
+# Nor what the user's shell, or the site, has srun do otherwise: `SRUN_CPUS_PER_TASK=1` gives a keeper one CPU.
+_UNSET_SRUN = r"unset $(env | sed -n 's/^\(SRUN_[A-Za-z0-9_]*\)=.*/\1/p')"
 
 # One keeper per node, which sees all that the job has there; a node that is lost takes no other with it.
 _STEP = (
@@ -35,7 +46,12 @@ _STEP = (
 )
 _SRUN = (*_STEP, "--kill-on-bad-exit=0", "--wait=0", "--unbuffered", "--label")
 
-_WAIT = ["code=0", 'for pid in $started; do wait "$pid" || code=$?; done', 'exit "$code"']
+_WAIT = [
+    "trap '' USR1 USR2",  # what is sent to programs (`--signal=B:USR1@60`) would end the script, or its waiting
+    "code=0",
+    'for pid in $started; do wait "$pid" || code=$?; done',
+    'exit "$code"',
+]
 """A job whose keepers could not start has failed, and its exit code says so."""
 
 
@@ -59,6 +75,8 @@ class Submission:
     first: int
     """The number of its first component."""
     parts: tuple[Part, ...]
+    whole: tuple[Shape, ...] = ()
+    """What each component of the job asks for, where these parts may be added to others."""
     folder: str
     logs: str
     python: str = DEFAULT_PYTHON
@@ -73,6 +91,11 @@ class Submission:
     keep: bool = True
     """Whether hosts wait for their first client however long it takes to come."""
 
+    @property
+    def shapes(self) -> list[Shape]:
+        """All that the job asks for: of GPUs and memory, what one component says counts for the others."""
+        return [*self.whole, *(part.shape for part in self.parts)]
+
     def part_name(self, number: int) -> str:
         """How a part is called in files: generation and component."""
         return f"{self.generation}.{self.first + number}"
@@ -85,15 +108,15 @@ class Submission:
 def render_arguments(submission: Submission) -> list[str]:
     """The arguments of sbatch; components are set apart by a colon."""
     arguments = ["sbatch", "--parsable"]
-    shapes = [part.shape for part in submission.parts]
     for number, part in enumerate(submission.parts):
+        memory_mb = fill_memory(part.shape, submission.shapes)
         if number:
             arguments.append(":")
         arguments += [
             f"--job-name={submission.name}",
             f"--comment={render_mark(submission.mark(number))}",
             f"--nodes={len(part.hosts)}",
-            *render_shape(replace(part.shape, memory_mb=fill_memory(part.shape, shapes))),
+            *render_shape(replace(part.shape, memory_mb=memory_mb)),
         ]
         if submission.survives:
             arguments.append("--no-kill")
@@ -129,9 +152,11 @@ def render_script(submission: Submission) -> str:
         "mask=$(umask)",  # the submitter's own, for what programs write; what is written here is closed
         "umask 077",
         f"unset {' '.join(_UNSET)}",
+        _UNSET_SRUN,
         f"logs={shlex.quote(submission.logs)}",
         *_OWN_LOGS,
-        f"rm -f {shlex.quote(submission.folder)}/exit",
+        # What was left by an earlier run of the job, on these nodes perhaps, says nothing of this one.
+        *(f"rm -f {shlex.quote(submission.folder)}/{left}" for left in _leftovers(submission)),
         *render_python(submission.python),
         f"loader={shlex.quote(LOADER)}",
         "started=",
@@ -140,6 +165,15 @@ def render_script(submission: Submission) -> str:
         lines += _render_keepers(submission, number)
     lines += _render_client(submission) if submission.client else _WAIT
     return "\n".join(lines) + "\n"
+
+
+def _leftovers(submission: Submission) -> list[str]:
+    """The files that tell how an earlier run of a job went, as the shell finds them."""
+    names = [submission.part_name(number) for number in range(len(submission.parts))]
+    ends = (
+        [] if submission.first else ["exit"]
+    )  # which is the first component's, where the client runs
+    return [*ends, *(wire.up_file(f"{name}.*") for name in names)]
 
 
 def render_visit(row: JobRow, hosts: int) -> list[str]:
@@ -166,8 +200,11 @@ def _render_keepers(submission: Submission, number: int) -> list[str]:
 
 
 def part_log(part: str) -> str:
-    """The file for what Slurm itself says of a part's tasks; written anew when a job starts again."""
-    return f"part-{part}.log"
+    """The file for what Slurm itself says of a part's tasks; written anew when a job starts again.
+
+    No host has one of that name: theirs are `<mesh>.<rank>.log`, and a mesh has no dot in its name.
+    """
+    return f"part.{part}.log"
 
 
 def make_invitation(submission: Submission, number: int) -> Mapping[str, Any]:
@@ -176,7 +213,6 @@ def make_invitation(submission: Submission, number: int) -> Mapping[str, Any]:
         apply_id=submission.apply_id,
         part=submission.part_name(number),
         folder=submission.folder,
-        hosts=submission.parts[number].hosts,
         port=submission.port,
         bells=submission.bells,
         keep=submission.keep,
@@ -194,12 +230,25 @@ def _render_client(submission: Submission) -> list[str]:
     """When the client ends, so does the job, with its exit code; Slurm ends the keepers."""
     folder = shlex.quote(submission.folder)
     return [
+        "trap : USR1 USR2",  # not ignored: a client, too, could not trap them then
         f"[ -d {folder} ] || exit {EXIT_NOT_SHARED}",
-        f"cd {shlex.quote(submission.cwd)} || exit 1",
+        f'{render_enter(submission.cwd)} >>"$logs/{CLIENT_LOG}" 2>&1',
         f"MILKWEED_STATE={shlex.quote(submission.state_path)}",
         "export MILKWEED_STATE",
-        f'(umask "$mask"; exec {shlex.join(submission.client)}) </dev/null >>"$logs/client.log" 2>&1',
+        f'(umask "$mask"; exec {render_client(submission.client)}) </dev/null >>"$logs/{CLIENT_LOG}" 2>&1',
         "code=$?",
         f"printf '%s\\n' \"$code\" >{folder}/exit",
+        _render_release(submission),
         'exit "$code"',
     ]
+
+
+def _render_release(submission: Submission) -> str:
+    """Cancel what the client has added: those are jobs of their own, which would wait for another client."""
+    ours = shlex.quote(render_sign(submission.apply_id))
+    return (
+        'squeue -h -a -u "$(id -u)" -o %A:%k 2>/dev/null | '
+        "while IFS=: read -r job mark version id generation component name; do "
+        f'if [ "$mark:$version:$id" = {ours} ] && [ "$component" -ge {len(submission.parts)} ]; '
+        'then scancel "$job"; fi; done'
+    )

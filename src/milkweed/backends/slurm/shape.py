@@ -187,7 +187,10 @@ def _arguments(given: Sequence[str]) -> tuple[str, ...]:
     """Refuse what would be lost, or would change what milkweed sets; nothing is dropped silently."""
     for word in given:
         if "\0" in word or "\n" in word:
-            raise SpecError(f"slurm_args: {word!r} has a character that no argument may have")
+            raise SpecError(
+                f"slurm_args: {word!r} has a character that no argument may have",
+                hint="give each option as a text of its own, in one line",
+            )
         name = word.partition("=")[0]
         managed = [each for each in (_complete(name), *_letters(name)) if each in MANAGED]
         if managed:
@@ -244,6 +247,7 @@ def make_components(parts: Sequence[Part]) -> list[Component]:
             disk_mb=part.shape.disk_mb,
             time_limit_s=part.shape.time_limit_s,
             constraint=part.shape.constraint,
+            qos=part.shape.qos,
             field="meshes." + ", ".join(part.meshes),
         )
         for part in parts

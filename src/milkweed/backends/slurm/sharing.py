@@ -18,7 +18,7 @@ def make_share(
         if value < least:
             raise SpecError(f"{word}: {value} is too small", hint=f"give at least {least}")
     nodes = [row for row in rows if row.partition == partition]
-    if not nodes:
+    if rows and not nodes:
         names = sorted({row.partition for row in rows})
         raise SpecError(f"partition: there is no {partition!r}", hint=suggest(partition, names))
     said: dict[str, Any] = {
@@ -29,6 +29,11 @@ def make_share(
     wanted = tasks * gpus_per_task
     if not wanted:
         return said
+    if not nodes:
+        raise SpecError(
+            f"gpus_per_task: Slurm shows no nodes here, so nobody knows what a share with {wanted} GPUs is",
+            hint="say it yourself: exclusive=False, gpus_per_node, cpus_per_task and mem",
+        )
     fit = [row for row in nodes if row.gpus >= wanted]
     if not fit:
         most = max(row.gpus for row in nodes)

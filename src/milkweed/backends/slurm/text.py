@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from ...status import Liveness
 from ..hostlist import expand_hostlist
-from ..marks import Mark, parse_mark, render_mark
+from ..marks import Mark, parse_mark, render_mark, render_sign
 from .detail import (
     JobDetail,
     make_sacct,
@@ -54,6 +54,7 @@ __all__ = [
     "parse_time_limit",
     "parse_version",
     "render_mark",
+    "render_sign",
     "render_time_limit",
 ]
 
@@ -130,7 +131,7 @@ class JobRow:
 
 def make_squeue(user: str) -> list[str]:
     """The command that prints one record for each job of a user, also of those that ended lately."""
-    return ["squeue", "-h", "-a", "-t", "all", "-u", user, "-o", SQUEUE_FORMAT]
+    return ["squeue", "-a", "-t", "all", "-u", user, "-o", SQUEUE_FORMAT]
 
 
 def parse_squeue(text: str) -> list[JobRow]:

@@ -34,7 +34,7 @@ meshes:              # named groups of equal hosts
 
 # run: python train.py       # what `milkweed run` runs
 
-# on_change: ask     # when this file and the running hosts differ: ask, replace or new
+# on_change: ask     # when this file and the running hosts differ: ask, repair, replace or new
 """
 
 

@@ -71,12 +71,13 @@ def end(found: Allocation) -> None:
         _end_lost(found)
         return
     from ...job import lifecycle
+    from ...job.observing import observe
     from ..look import load_backend_of
 
     backend = load_backend_of(found)
     with found.file.lock():
         # Looking first completes a record that was cut short, and refuses another machine's.
-        record, _observed = lifecycle.observe(backend, found.record, None)
+        record, _observed = observe(backend, found.record, None)
         recorded = found.file.load()
         same = recorded is not None and recorded.apply_id == found.apply_id
         lifecycle.end(backend, record or found.record, found.file if same else None)

@@ -11,12 +11,16 @@ from ..edge import say
 from ..render import print_json, render_since, render_table
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from ...registry import Entry
     from ...status import HostStatus
     from ..choose import Chosen
     from ..look import Allocation, Seen
 
 TAIL_LINES = 20
+MOST_HOSTS = 8
+"""Of how many hosts of a job that has ended the last lines are printed."""
 
 
 def ls(on: OnOption = None, as_json: JsonOption = False) -> None:
@@ -61,7 +65,9 @@ def status(
     job: JobArgument = None,
     why: Annotated[
         bool,
-        typer.Option("--why", help="Tell what happened, and show the logs of failed hosts."),
+        typer.Option(
+            "--why", help="Tell what happened, and show the end of the logs that tell why."
+        ),
     ] = False,
     on: OnOption = None,
     as_json: JsonOption = False,
@@ -102,7 +108,8 @@ def _to_json(seen: Seen, *, why: bool) -> dict[str, Any]:
         from dataclasses import asdict
 
         data["events"] = [asdict(event) for event in _events(seen.allocation)]
-        data["logs"] = {host.host: _tail(seen, host) for host in seen.status.failed_hosts}
+        failed = {host.host: _tail(seen, host) for host in seen.status.failed_hosts}
+        data["logs"] = {**_load_last_lines(seen), **failed}
     return data
 
 
@@ -130,7 +137,28 @@ def _render_why(seen: Seen) -> str:
     for host in seen.status.failed_hosts:
         lines = "\n".join(_tail(seen, host)) or "it wrote nothing"
         parts += [f"  {host.host}: {_host_row(host)[2]}", _indent(lines, 4)]
+    ends = _load_last_lines(seen)
+    for label in list(ends)[:MOST_HOSTS]:
+        parts += [f"  {label}: the end of its log", _indent("\n".join(ends[label]), 4)]
+    if len(ends) > MOST_HOSTS:
+        parts.append(f"  and {len(ends) - MOST_HOSTS} more hosts: `milkweed logs --tail 5`")
     return "\n".join(parts)
+
+
+def _load_last_lines(seen: Seen) -> Mapping[str, Sequence[str]]:
+    """The end of each host's log where the job has ended, unless in order: then nobody has to ask why."""
+    from ...backends.base import KeepsLogs
+    from ...status import Liveness
+    from ..look import load_backend_of
+
+    record, status = seen.allocation.record, seen.status
+    over = status.liveness is Liveness.ENDED and status.exit_code != 0
+    if not over or record is None or seen.handle is None:
+        return {}
+    backend = load_backend_of(seen.allocation)
+    if not isinstance(backend, KeepsLogs):
+        return {}
+    return backend.last_lines(seen.handle, record.spec.labels)
 
 
 def _tail(seen: Seen, host: HostStatus) -> list[str]:

@@ -6,15 +6,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ...errors import AllocationError, ChangedError, NotAppliedError
+from ...errors import ChangedError, NotAppliedError
 from ..arguments import JobArgument, JsonOption, OnChangeOption
 from ..render import print_json
 
 if TYPE_CHECKING:
     from ...job.base import JobTrait
     from ...plan import Action, Plan
-    from ...status import Status
     from ..choose import Chosen
+
+_HINT = "--on-change replace ends it and makes another; --on-change new keeps both"
+_LOST_HINT = "--on-change repair asks for others in place of what was lost; "
 
 
 def plan(
@@ -58,21 +60,13 @@ def apply(
     if not as_json:
         typer.echo(made.render())
     carry_out(opened, chosen, made)
-    status = opened.status() if no_wait else _wait(opened, timeout_s)
+    status = opened.status() if no_wait else opened.wait(timeout_s, until="running")
     if as_json:
         hosts = [{"host": host.host, "state": host.state.value} for host in status.hosts]
         seen = {"status": status.liveness.value, "reason": status.reason, "hosts": hosts}
         print_json({"plan": made.to_json(), "apply_id": opened.apply_id, **seen})
     else:
         typer.echo(f"job {chosen.name!r} is {status.describe()}")
-
-
-def _wait(opened: JobTrait, timeout_s: float | None) -> Status:
-    try:
-        return opened.wait(timeout_s, until="running")
-    except AllocationError as error:
-        error.hint = error.hint or "`milkweed status --why` tells more; `milkweed kill` ends it"
-        raise
 
 
 def open_job(chosen: Chosen, on_change: str | None) -> JobTrait:
@@ -105,13 +99,13 @@ def approve(opened: JobTrait, chosen: Chosen, *, quiet: bool) -> Plan:
         raise ChangedError(
             f"job {chosen.name!r} has an allocation that differs from what is declared now",
             seen=made.render() if quiet else "",
-            hint="--on-change replace ends it and makes another; --on-change new keeps both",
+            hint=(_LOST_HINT if made.repairable else "") + _HINT,
         )
-    answer = typer.prompt(
-        "replace it, make a new one beside it, or stop?", default="stop", err=True
-    )
-    if answer not in {"replace", "new"}:
-        raise ChangedError("nothing was done", hint="answer replace or new to go on")
+    first = "repair it, " if made.repairable else ""
+    question = f"{first}replace it, make a new one beside it, or stop?"
+    answer = typer.prompt(question, default="stop", err=True)
+    if answer not in {*made.words}:
+        raise ChangedError("nothing was done", hint=f"answer {' or '.join(made.words)} to go on")
     opened.on_change = answer
     return opened.plan(chosen.file.path)
 

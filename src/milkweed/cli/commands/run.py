@@ -78,13 +78,13 @@ def _become(client: Client, chosen: Chosen) -> NoReturn:
 
 
 def _run_inside(chosen: Chosen, client: Client, on_change: str | None) -> None:
-    from ...plan import Action
+    from ...job.held import NEW
     from .planning import approve, carry_out, open_job
 
     opened = open_job(chosen, on_change)
     os.chdir(client.folder)
     made = approve(opened, chosen, quiet=False)
-    if made.action in {Action.REUSE, Action.NOTHING, Action.RESIZE}:
+    if made.action not in NEW:  # a client starts with an allocation, and at no other time
         raise AllocationError(
             f"job {chosen.name!r} has an allocation already, and a detached run makes its own",
             seen=made.render(),

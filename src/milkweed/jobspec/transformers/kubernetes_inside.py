@@ -18,6 +18,8 @@ import time
 from typing import TYPE_CHECKING, Any
 
 GRACE_S = 2.0
+LOOK_S = 1.0
+"""A signal that comes just before a wait begins is heard after it only: so no wait is longer."""
 TIMED_OUT, NOT_RUNNABLE, NOT_FOUND, STOPPED = 124, 126, 127, 143
 OVER = ("done", "failed", "skipped")
 if TYPE_CHECKING:  # older Pythons do not know such types, and never look at annotations
@@ -241,9 +243,9 @@ class Control:
     def wait(self) -> None:
         """Wait until a task has ended, or the time of one is over."""
         ends = [crew.ends_s for crew in self.running.values() if crew.ends_s is not None]
-        timeout_s = max(0.0, min(ends) - time.monotonic()) if ends else None
+        left_s = [LOOK_S, *(end_s - time.monotonic() for end_s in ends)]
         try:
-            part_id, rank, code = self.ended.get(timeout=timeout_s)
+            part_id, rank, code = self.ended.get(timeout=max(0.0, min(left_s)))
         except queue.Empty:
             self.keep_limits()
             return

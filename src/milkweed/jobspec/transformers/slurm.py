@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ...backends.slurm import commands
-from ...backends.slurm.check import check_components
 from ...backends.slurm.text import JobRow
+from ...backends.slurm.trial import Trial, check_components
 from ...errors import UnreachableError
 from ...options import Data
 from ...status import Liveness
@@ -53,17 +54,15 @@ class Transformer(ElsewhereTransformer):
 
     def check_cluster(self, plan: Plan) -> None:
         """Refuse what the cluster could never give, before anything is submitted."""
-        asked: list[tuple[str, Any]] = [
-            (action.id, action.details["asks"])
-            for action in plan.actions
-            if "asks" in action.details
-        ]
+        asked = [action for action in plan.actions if "asks" in action.details]
         if not asked:
             return
         commands.check_version()
         nodes = commands.load_nodes(NODES_AGE_S)
-        for step_id, shape in asked:
-            check_components([make_component(shape, f"step {step_id}")], nodes)
+        for action in asked:
+            details: Any = action.details
+            component = make_component(details["asks"], f"step {action.id}")
+            check_components([component], nodes, partial(_make_trial, details))
 
     def poll(
         self, running: Mapping[str, Running], wake: Wake, timeout_s: float = 2.0
@@ -93,6 +92,11 @@ class Transformer(ElsewhereTransformer):
         for each in jobs:
             commands.check_cluster(str(each.handle.get("cluster", "")))
         cancel_jobs([str(each.handle["id"]) for each in jobs])
+
+
+def _make_trial(details: Mapping[str, Any]) -> Trial:
+    """The submission of a step, but for the jobs that it waits for."""
+    return Trial(command=details["command"], script=details["script"])
 
 
 class StageStep(AwayStageStep):
