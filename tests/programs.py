@@ -124,7 +124,8 @@ def end_everything(made: Client) -> None:
         if handle is not None:
             backend.cancel(handle)
         registry.remove_entry(entry.apply_id)
-    wait_until(lambda: not made.home.exists())  # whoever forgot the last one removes folder after folder
+    # Whoever forgot the last one removes folder after folder.
+    wait_until(lambda: not made.home.exists())
 
 
 def session_members(leader: int) -> list[int]:
