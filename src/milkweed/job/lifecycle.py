@@ -238,7 +238,7 @@ def _move(
     record, file = _reuse(record, file)
     backend, handle = _require_renews(wish.backend_of(record), record)
     if plan.renewal is Renewal.WAITING:
-        look_again(plan, wish.backend_of(record), record)
+        look_again(plan, wish.backend_of(record), record, moves=True)
     record = replace(record, handle=dict(backend.move(handle)))
     file.save(record)
     leave()

@@ -56,6 +56,7 @@ from .renewal import (
     is_broken,
     is_due,
     last_end,
+    next_generation,
     next_try,
     serves,
     spare_jobs,
@@ -213,8 +214,9 @@ class SlurmBackend(Sized):
         return {**handle, "jobs": sorted([*handle["jobs"], job_id])}
 
     def move(self, handle: Handle) -> Handle:
-        """The next generation's handle."""
-        return {**handle, "generation": handle["generation"] + 1}
+        """The handle of the generation that follows."""
+        following = next_generation(load_rows(handle, 0.5), handle["generation"])
+        return {**handle, "generation": following}
 
     def retire(self, handle: Handle) -> None:
         """Cancel what is left of earlier generations, and what has the mark of one that is used."""

@@ -55,6 +55,12 @@ def followers(rows: Sequence[JobRow], generation: int) -> list[JobRow]:
     return found
 
 
+def next_generation(rows: Sequence[JobRow], generation: int) -> int:
+    """The one that follows: the oldest that lives, since a record may have missed some; else the very next."""
+    marks = (parse_mark(row.comment) for row in followers(rows, generation))
+    return min((mark.generation for mark in marks if mark), default=generation + 1)
+
+
 def serves(status: Status, sizes: Mapping[str, int] | None) -> bool:
     """Whether a follow-up has just the hosts that are to be replaced, and all of them are ready."""
     there = {host.host for host in status.hosts}

@@ -17,7 +17,7 @@ from . import commands
 from .handles import is_kept, load_rows
 from .hosts import judge_hosts
 from .places import Place, make_places
-from .renewal import followers, last_end
+from .renewal import followers, last_end, next_generation
 from .resize import (
     check_release,
     drop_gone,
@@ -69,7 +69,7 @@ class Sized(Kept):
         following = [row for row in followers(rows, generation) if row.liveness.alive]
         if not following:
             return resized
-        after = {**resized, "generation": generation + 1}
+        after = {**resized, "generation": next_generation(following, generation)}
         try:
             after = self._resize(after, spec, follows_until=last_end(rows, generation))
         except UnreachableError:
