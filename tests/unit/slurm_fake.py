@@ -248,6 +248,7 @@ def part(*hosts: str, number: str = "0.0", **more: Any) -> PartData:
         "port": 22222,
         "turn": 0,
         "keep": True,
+        "with_client": False,
         "first": number.endswith(".0"),
     }
     return {**said, **more}

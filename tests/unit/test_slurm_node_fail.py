@@ -102,3 +102,11 @@ def test_other_ends_ask_for_no_nodes(slurm: FakeSlurm, logs: Path, state: str) -
     show(slurm, "n2")
     assert not any("was on node" in line for line in explain(noted(logs), logs, state=state))
     assert slurm.called("sinfo") == []
+
+
+def test_a_job_that_never_started_has_no_host_on_a_node(slurm: FakeSlurm, logs: Path) -> None:
+    """Slurm may tell no start, and then nobody can have noted anything of this run."""
+    show(slurm, "n2")
+    data = part("w/0", logs=str(logs), record_folder=str(logs))
+    lost = row(state="NODE_FAIL", start=None)
+    assert explain_end([lost], (7,), logs, {0: data}).reason == END

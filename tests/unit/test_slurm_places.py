@@ -185,6 +185,30 @@ def test_keepers_say_which_host_is_lost(tmp_path: Path) -> None:
     assert (lost.node, lost.noted_node, lost.certain) == ("", "n2", True)
 
 
+def test_a_note_of_an_earlier_run_names_no_node_of_this_one(tmp_path: Path) -> None:
+    """The host that is lost now was elsewhere before: a node that has nothing to do with it is not blamed."""
+    told = come_up(tmp_path, since=AGAIN_S + 1, _0="n1", _1="n4", _2="n3")
+    told = {**told, "nodes_start": START_S, "nodes": {"0": "n1", "1": "n2", "2": "n3"}}
+    lost = make_places([row(nodes=("n1", "n3"), start=AGAIN_S)], {0: told})[1]
+    assert (lost.node, lost.noted_node, lost.certain) == ("", "n4", True)
+
+
+def test_a_surplus_of_nodes_hides_no_loss(tmp_path: Path) -> None:
+    """A job that got more nodes than it has hosts has lost one: the host behind it does not move up."""
+    told = {**come_up(tmp_path, _0="n1", _1="n2"), "released": [2]}
+    whole = row(nodes=("n1", "n2", "n3"))
+    assert (place_nodes(told, whole), is_certain(told, whole)) == ({0: "n1", 1: "n2"}, True)
+    for nodes in (("n2", "n3"), ("n2", "n3", "n4")):
+        gap = row(nodes=nodes)
+        assert (place_nodes(told, gap), is_certain(told, gap)) == ({1: "n2"}, True)
+
+
+def test_a_keeper_that_said_nothing_yet_is_counted_with_the_others(tmp_path: Path) -> None:
+    """They start one after the other; until then hosts are where they are counted, also with nodes to spare."""
+    told = {**come_up(tmp_path, _1="n2"), "released": [2]}
+    assert place_nodes(told, row(nodes=("n1", "n2", "n3"))) == {0: "n1", 1: "n2"}
+
+
 def test_keepers_say_it_also_after_hosts_were_given_back(tmp_path: Path) -> None:
     """A host in the middle was given back before the start: tasks have other numbers than their hosts."""
     folders = {"record_folder": str(tmp_path), "logs": str(tmp_path), "cwd": "/"}

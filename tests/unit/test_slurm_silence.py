@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from milkweed import registry
 from milkweed.backends.credentials import ensure_authority
 from milkweed.backends.programs import LEAST_S, _until_s, within
 from milkweed.backends.slurm import admission, commands
@@ -20,8 +21,8 @@ from milkweed.errors import BackendError, UnreachableError
 from milkweed.job import SlurmJob
 from milkweed.status import Liveness
 from milkweed.testing import FakeClock
-from unit.slurm_fake import APPLY_ID, HEADING, FakeSlurm, line, part, row
-from unit.slurm_jobs import handle_of
+from unit.slurm_fake import APPLY_ID, HEADING, FakeSlurm, line, part, row, save_part_file
+from unit.slurm_jobs import create, handle_of, make_spec
 
 READS = [["squeue"], ["sinfo"], ["scontrol", "show", "job", "7"], ["scontrol", "show", "config"]]
 TROUBLES = [
@@ -181,3 +182,20 @@ def test_an_answer_without_a_heading_is_none(slurm: FakeSlurm, clock: FakeClock)
     with pytest.raises(UnreachableError) as caught:
         Queue(clock).rows()
     assert caught.value.seen == "squeue: it printed nothing"
+
+
+def test_a_controller_that_falls_silent_between_two_questions(
+    cluster: FakeSlurm, folder: Path
+) -> None:
+    """A job that was added is asked for once more: no answer to that is no answer at all, and no error."""
+    record = create(make_spec(2))
+    own = registry.folder_of(APPLY_ID)
+    save_part_file(own, part("w/2", number="0.1"))
+    (own / "mark-9").write_text(f"milkweed:1:{APPLY_ID}:0:1:demo")
+    cluster.jobs(line(7, state="PENDING"))
+    silent = "echo >&2 'Unable to contact slurm controller'; exit 1"
+    cluster.then("squeue", f"[ -f $home/asked ] && {{ {silent}; }}; touch $home/asked")
+    commands.queue.wake()
+    status = SlurmBackend().poll(record.handle or {})
+    assert status.liveness is Liveness.UNKNOWN
+    assert "Unable to contact" in status.reason

@@ -58,6 +58,8 @@ class Request:
     """In batch mode, where the client finds the record of its own job."""
     follows_until: float | None = None
     """Of a follow-up: when the time of those that it follows is over, in seconds since the epoch."""
+    waits: bool = True
+    """Whether hosts from a queue wait for their first client however long it takes: it need not be there yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -48,7 +48,7 @@ def make_start(
         "keep": request.keep or bool(request.client_script),
         "idle_timeout_s": spec.lifetime.idle_timeout_s,
         "time_limit_s": None,
-        "queued": True,
+        "queued": request.waits,
         "cwd": os.getcwd(),
         "logs": str(logs),
         "record_folder": str(folder),
@@ -144,11 +144,15 @@ def _names(row: Machine) -> list[str]:
 
 
 def load_parts(folder: Path, generation: int | None) -> dict[int, dict[str, Any]]:
-    """The parts of a generation by component, as they were written; with None, of any generation."""
+    """The parts of a generation by component, as they were written; with None, of any generation.
+
+    Another client may end the job meanwhile.
+    """
     found: dict[int, dict[str, Any]] = {}
     for path in folder.glob(wire.part_file(f"{'*' if generation is None else generation}.*")):
         component = path.name.removesuffix(".json").rpartition(".")[2]
-        found[int(component)] = json.loads(path.read_bytes())
+        with contextlib.suppress(FileNotFoundError):
+            found[int(component)] = json.loads(path.read_bytes())
     return found
 
 

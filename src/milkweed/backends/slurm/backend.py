@@ -196,12 +196,11 @@ class SlurmBackend(Sized):
         folder, generation = Path(handle["folder"]), handle["generation"]
         settle(folder, self._sleep)  # what was asked for in vain may come after all
         rows = load_rows(handle, 0.0)
-        if following := followers(rows, generation):
+        if followers(rows, generation):
             # Hosts that wait, or serve, are given back for lost ones only when a second look agrees.
             if not self._is_broken(handle, self.look_again(self.move(handle)), rows):
                 return handle
-            commands.run(["scancel", *map(str, sorted({row.leader for row in following}))])
-            commands.queue.wake()
+            self._cancel_following(handle)
         # One that failed may have been given other sizes, and so more parts.
         remove_parts(folder, (part["part"] for part in load_parts(folder, generation + 1).values()))
         request = Request(
@@ -266,6 +265,15 @@ class SlurmBackend(Sized):
 
     def _poll(self, handle: Handle, max_age_s: float, nodes_age_s: float) -> Status:
         status, rows = self._read(handle, max_age_s)
+        try:
+            return self._judge(handle, status, rows, nodes_age_s)
+        except UnreachableError as error:  # it has fallen silent since
+            return _unknown(error)
+
+    def _judge(
+        self, handle: Handle, status: Status, rows: Sequence[JobRow], nodes_age_s: float
+    ) -> Status:
+        """The same, with what is known of each host."""
         if status.liveness is Liveness.PENDING:
             ended = ended_places(self._make_places(handle, rows))
             lines = [judge_host(place, "", {}).reason.partition("\n")[0] for place in ended]
@@ -281,7 +289,7 @@ class SlurmBackend(Sized):
         try:
             rows = self._look(handle, max_age_s)
         except UnreachableError as error:
-            return Status(liveness=Liveness.UNKNOWN, reason=error.seen or error.what), []
+            return _unknown(error), []
         if all(row.liveness is Liveness.ENDED for row in rows):
             folder = Path(handle["folder"])
             parts = load_parts(folder, handle["generation"])
@@ -353,3 +361,7 @@ class SlurmBackend(Sized):
     def cancel(self, handle: Handle) -> None:
         """Cancel every job that carries the mark, and wait until Slurm says that they are gone."""
         end_jobs(handle, self._sleep)
+
+
+def _unknown(error: UnreachableError) -> Status:
+    return Status(liveness=Liveness.UNKNOWN, reason=error.seen or error.what)

@@ -23,9 +23,13 @@ class Place(places.Place[JobRow]):
 
     @property
     def noted_node(self) -> str:
-        """The node it was on when that was noted; Slurm may have taken it out of the job since."""
-        noted = self.part.get("nodes", {}).get(str(self.index), "")
-        return noted or where_up(self.part, self.index, self.row.start if self.row else None)
+        """The node it was on in this run of its job, as was noted; Slurm may have taken it away since."""
+        start = self.row.start if self.row else None
+        if self.part.get("nodes_start") == start and (
+            node := self.part.get("nodes", {}).get(str(self.index))
+        ):
+            return node
+        return where_up(self.part, self.index, start)
 
     @property
     def last_node(self) -> str:
@@ -168,15 +172,31 @@ def missing_jobs(rows: Sequence[JobRow], parts: Mapping[int, PartData]) -> list[
 def is_certain(part: PartData, row: JobRow) -> bool:
     """Whether it is known which host is on which node: it was noted, none has gone yet, or keepers say so."""
     running = row.liveness is Liveness.RUNNING
-    return not running or is_noted(part, row) or _is_whole(part, row) or _is_told(part, row)
+    return not running or is_noted(part, row) or _is_counted(part, row) or _is_told(part, row)
 
 
-def _is_whole(part: PartData, row: JobRow) -> bool:
-    return len(row.nodes) >= len(_left(part))
+def _is_counted(part: PartData, row: JobRow) -> bool:
+    """Whether hosts stand along the list of nodes: no node has gone, as far as anybody can tell.
+
+    Where hosts were given back there may be more nodes than hosts, so that their number does not tell; but then no
+    keeper may say that it is elsewhere.
+    """
+    if len(row.nodes) < len(_left(part)):
+        return False
+    counted = _count_nodes(part, row) if part["released"] else {}
+    return not counted or all(
+        node in {"", counted[index]} for index, node in _load_told(part, row).items()
+    )
+
+
+def _count_nodes(part: PartData, row: JobRow) -> dict[int, str]:
+    return dict(zip(_left(part), row.nodes, strict=False))
 
 
 def _is_told(part: PartData, row: JobRow) -> bool:
-    return set(row.nodes) <= set(_place_told(part, row).values())
+    """Whether every host has said where it is, or every node is some host's."""
+    told = _load_told(part, row)
+    return all(told.values()) or set(row.nodes) <= set(_place_told(told, row).values())
 
 
 def _left(part: PartData) -> list[int]:
@@ -221,14 +241,20 @@ def place_nodes(part: PartData, row: JobRow | None) -> dict[int, str]:
     noted = {int(index): node for index, node in part.get("nodes", {}).items()}
     if is_noted(part, row):
         return {index: node for index, node in noted.items() if node in row.nodes}
-    if not _is_whole(part, row):
-        return _place_told(part, row)
-    return dict(zip(_left(part), row.nodes, strict=False))
+    return (
+        _count_nodes(part, row)
+        if _is_counted(part, row)
+        else _place_told(_load_told(part, row), row)
+    )
 
 
-def _place_told(part: PartData, row: JobRow) -> dict[int, str]:
-    """Where keepers said they are; those that said nothing have what is left, if there is one for each."""
-    told = {index: where_up(part, index, row.start) for index in _left(part)}
+def _load_told(part: PartData, row: JobRow) -> dict[int, str]:
+    """Where the keepers of hosts that were not released said they are; empty for those that said nothing."""
+    return {index: where_up(part, index, row.start) for index in _left(part)}
+
+
+def _place_told(told: Mapping[int, str], row: JobRow) -> dict[int, str]:
+    """Those that said where they are; the others have what is left, if there is one for each."""
     found = {index: node for index, node in told.items() if node in row.nodes}
     silent = [index for index, node in told.items() if not node]
     spare = [node for node in row.nodes if node not in found.values()]

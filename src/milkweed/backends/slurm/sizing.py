@@ -76,11 +76,15 @@ class Sized(Kept):
             raise
         except BackendError:
             # Hosts that are not the declared ones would take nobody's place: another is asked for.
-            commands.run(
-                ["scancel", *(str(each) for each in sorted({r.leader for r in following}))]
-            )
-            commands.queue.wake()
+            self._cancel_following(handle)
         return {**resized, "jobs": after["jobs"]}
+
+    def _cancel_following(self, handle: Handle) -> None:
+        """Give back the follow-up, with what was added to it just now."""
+        following = followers(load_rows(handle, 0.0), handle["generation"])
+        if jobs := sorted({row.leader for row in following}):
+            commands.run(["scancel", *map(str, jobs)])
+            commands.queue.wake()
 
     def _resize(
         self, handle: Handle, spec: JobSpec, *, follows_until: float | None = None
@@ -116,6 +120,8 @@ class Sized(Kept):
             apply_id=handle["apply_id"],
             keep=is_kept(before),
             follows_until=follows_until,
+            # A batch client is there already. Where Slurm ends it, nobody comes any more.
+            waits=not any(part["with_client"] for part in before.values()),
         )
         jobs: list[int] = []
         try:

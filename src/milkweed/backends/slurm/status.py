@@ -22,7 +22,6 @@ from ..traces import (
     load_farewells,
     load_written_at,
     was_up,
-    where_up,
 )
 from . import asking, commands
 from .detail import (
@@ -154,24 +153,14 @@ def _load_failed_hosts(places: Sequence[Place], details: Sequence[JobDetail]) ->
     except BackendError:
         rows = {}
     gone = named or {row.name for row in rows.values() if row.gone or row.unheard}
-    lost = [place for place in failed if _node_of_run(place) in gone]
+    lost = [place for place in failed if place.noted_node in gone]
     lines = [line for place in lost[:TOLD_HOSTS] for line in _tell_failed(place, rows)]
     more = len(lost) - TOLD_HOSTS
     return [*lines, f"{more} more hosts were on nodes that failed"] if more > 0 else lines
 
 
-def _node_of_run(place: Place) -> str:
-    """The node that a host had in the last run of its job; empty where nobody has noted it."""
-    start = place.row.start if place.row else None
-    if place.part.get("nodes_start") == start and (
-        node := place.part["nodes"].get(str(place.index))
-    ):
-        return node
-    return where_up(place.part, place.index, start)
-
-
 def _tell_failed(place: Place, rows: Mapping[str, NodeRow]) -> list[str]:
-    node = _node_of_run(place)
+    node = place.noted_node
     row = rows.get(node)
     why = f"; {_describe_node(row)}" if row is not None and not row.usable else ", which failed"
     lines = (f"  {line}" for line in _run_lines(place))
