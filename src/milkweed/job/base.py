@@ -279,10 +279,10 @@ class JobTrait(Declared):
             raise
 
     def _gives_up(self) -> bool:
-        """Whether a person who interrupts a job in a queue wants it cancelled."""
+        """Whether a person who interrupts a job wants it cancelled: one that waits in a queue for certain."""
         held, status = self._require(), untimed(self.status)
         if status.liveness is Liveness.RUNNING or held.unrecorded:
-            return status.liveness is not Liveness.RUNNING
+            return status.liveness is Liveness.PENDING
         word = self.spec.client.get("on_interrupt", "ask")
         recorded = str(held.file.path)
         return should_cancel(word, status, name=self.spec.name, recorded=recorded)
