@@ -28,6 +28,10 @@ class Runs:
         if self.error:
             raise self.error
 
+    def gather(self) -> None:
+        """The last one has its hosts."""
+        self.last.gathered()
+
     @property
     def last(self) -> SimpleNamespace:
         """What was to run last."""

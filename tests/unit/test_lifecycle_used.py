@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 
 from milkweed.backends.base import Capabilities
 from milkweed.backends.fake import FakeScheduler
+from milkweed.errors import DeadlineError, RanksFailedError, UnreachableError
 from milkweed.job import base, leaving
 from milkweed.job.connection import Connection
 from milkweed.job.load import SpecJob
@@ -96,4 +99,45 @@ def test_what_waits_for_certain_is_cancelled(
     monkeypatch.setattr(base, "look", look)
     with pytest.raises(KeyboardInterrupt):
         job.wait()
+    assert world.alive == listed() == []
+
+
+# Trouble after a program has run
+
+
+def fail(monkeypatch: pytest.MonkeyPatch, job: SpecJob) -> None:
+    """A connection to its hosts fails."""
+
+    def wait(*_: object) -> None:
+        raise UnreachableError("nobody answers")
+
+    monkeypatch.setattr(Connection, "_wait_running", wait)
+    with pytest.raises(UnreachableError):
+        job.state(None)
+
+
+@pytest.mark.parametrize("error", [None, RanksFailedError("rank 1 failed")])
+def test_hosts_that_ran_a_program_outlive_trouble_with_them(
+    world: FakeScheduler, monkeypatch: pytest.MonkeyPatch, runs: Runs, error: BaseException | None
+) -> None:
+    """They took a queue to get, and served, however the program ended: the end of this one is theirs."""
+    job = SpecJob(make_spec())
+    runs.error, runs.meanwhile = error, runs.gather
+    with contextlib.suppress(RanksFailedError):
+        job.torchrun(SCRIPT, cached_path=None)
+    fail(monkeypatch, job)
+    assert world.alive == [job.apply_id] == listed()
+    leaving.leave_all()
+    assert world.alive == listed() == []
+
+
+def test_hosts_that_no_program_had_end_with_the_wait_for_them(
+    world: FakeScheduler, monkeypatch: pytest.MonkeyPatch, runs: Runs
+) -> None:
+    """A program that failed before its hosts were there has not used them."""
+    job = SpecJob(make_spec())
+    runs.error = DeadlineError("there were too few hosts")
+    with pytest.raises(DeadlineError):
+        job.torchrun(SCRIPT, cached_path=None)
+    fail(monkeypatch, job)
     assert world.alive == listed() == []

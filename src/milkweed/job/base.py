@@ -274,7 +274,7 @@ class JobTrait(Declared):
             failed = isinstance(error, HostFailedError | AllocationEndedError)
             waits = queued and keep and isinstance(error, KeyboardInterrupt)
             useless = created and failed and not queued
-            if (held.unrecorded and not held.joined) or useless or (waits and self._gives_up()):
+            if (held.unrecorded and not held.used) or useless or (waits and self._gives_up()):
                 kill_after(self._give_back, error)
             raise
 

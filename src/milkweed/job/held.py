@@ -45,8 +45,8 @@ class Held:
     """This client has asked for it, and no other looks for it: it ends with this program."""
     kept: bool = False
     """Its hosts were told to outlive this client."""
-    joined: bool = False
-    """Whether this client has had all of its hosts."""
+    used: bool = False
+    """Whether this client has had its hosts: trouble with what was used does not end it."""
 
     @property
     def current_state(self) -> JobState | None:
@@ -92,9 +92,14 @@ class Held:
         meshes = connection.open(deadline_s)
         if self.attendance:
             connection.take_over(self.attendance)
-        self.state, self.joined = JobState(meshes), True
+        self.state = JobState(meshes)
+        self.use()
         self.events.add("connected")
         return self.state
+
+    def use(self) -> None:
+        """Its hosts are there, and this client uses them."""
+        self.used = True
 
     def move(self, wish: Wish, file: StateFile) -> None:
         """Record it at another path: from now on it outlives this client."""
