@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from milkweed import registry
 from milkweed.backends.base import Capabilities, Handle
 from milkweed.backends.fake import FakeBackend, FakeScheduler
-from milkweed.errors import DeadlineError, UnreachableError
+from milkweed.errors import DeadlineError, StateBusyError, UnreachableError
 from milkweed.job import held, job_load, leaving
 from milkweed.job.attending import Attendance
 from milkweed.job.connection import Connection
@@ -20,7 +21,7 @@ from milkweed.plan import Action, Renewal
 from milkweed.state import StateFile
 from milkweed.status import Liveness, Status
 from unit.follow_ups import NAME, Story, running, tell_story
-from unit.jobs import PATH, listed, make_spec, recorded
+from unit.jobs import PATH, listed, make_spec, recorded, start
 
 pytestmark = pytest.mark.usefixtures("folder")
 
@@ -198,3 +199,91 @@ def test_a_follow_up_of_what_hangs_in_its_end_is_waited_for(
     backend = type(job._backend())
     monkeypatch.setattr(backend, "glance", lambda *_, **__: ending, raising=False)
     assert job.wait(1.0, until="running").ready
+
+
+# One record
+
+
+def share() -> tuple[SpecJob, SpecJob]:
+    """A program whose allocation was recorded nowhere, and the one that has recorded it meanwhile."""
+    job = SpecJob(make_spec())
+    job.state(None)
+    return job, take_over(job)
+
+
+def test_what_another_client_has_recorded_is_recorded_once(
+    world: FakeScheduler, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A third path gets no record: of two, one would be wrong as soon as anything changes."""
+    job, other = share()
+    job.state("third.json")
+    assert not Path("third.json").exists()
+    assert f"another client has recorded it in {StateFile(PATH).target}" in capsys.readouterr().err
+    job.resize("a", 3)
+    assert other.plan().action is Action.RESIZE
+    assert job_load(PATH).spec.sizes == {"a": 3}
+    leaving.leave_all()
+    assert world.alive == [recorded()] == listed()
+
+
+def test_the_path_that_another_client_has_named_is_as_good(world: FakeScheduler) -> None:
+    """Both mean the same record."""
+    job, _other = share()
+    job.state(PATH)
+    assert job._held
+    assert not job._held.unrecorded
+    assert world.alive == [recorded()] == listed()
+
+
+def test_a_plan_goes_by_what_another_client_has_recorded(world: FakeScheduler) -> None:
+    """Hosts that it has given back are not lost ones."""
+    job, other = share()
+    other.resize("a", 1)
+    plan = job.plan()
+    assert (plan.action, plan.spec.sizes) == (Action.RESIZE, {"a": 2})
+    assert world.count("resize") == 1
+
+
+def test_an_end_removes_the_record_that_another_client_has_made(
+    world: FakeScheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its lock is held meanwhile, so that client sees all of it or nothing."""
+    job, _other = share()
+    cancel, busy = FakeBackend.cancel, list[bool]()
+
+    def attempt(backend: FakeBackend, handle: Handle) -> None:
+        with (
+            pytest.raises(StateBusyError),
+            StateFile(PATH).lock(timeout_s=0.0, sleep=lambda _: None),
+        ):
+            pass
+        busy.append(True)
+        cancel(backend, handle)
+
+    monkeypatch.setattr(FakeBackend, "cancel", attempt)
+    job.kill()
+    assert busy == [True]
+    assert world.alive == listed() == []
+    assert recorded() is None
+
+
+def test_a_record_that_changes_hands_while_its_lock_is_waited_for_is_not_taken(
+    world: FakeScheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other client ends the allocation, and records another one: that is its own."""
+    job, other = share()
+    lock, late, mine = StateFile.lock, [True], job._require().connection
+    assert mine
+
+    def wait(file: StateFile, **more: Any) -> Any:
+        if late and file.target == StateFile(PATH).target:
+            late.clear()
+            other.kill()
+            start()
+            mine._watch.end("it was ended")
+        return lock(file, **more)
+
+    monkeypatch.setattr(StateFile, "lock", wait)
+    job.state("third.json")
+    assert recorded() != job.apply_id == recorded("third.json")
+    assert world.alive == [recorded(), job.apply_id]

@@ -241,7 +241,7 @@ class JobTrait(Declared):
         )
 
     def _choose_file(self, cached_path: str | os.PathLike[str] | None) -> StateFile | None:
-        """Where the record belongs: a job keeps the file it has, and one of `apply()` moves to the path named."""
+        """Where the record belongs: a job keeps the path it has, whoever named it; one of `apply()` moves."""
         file = self._state_file(cached_path)
         if (held := self._held) is None:
             return file
@@ -250,7 +250,7 @@ class JobTrait(Declared):
         if file is not None and file.target != held.file.target:
             wish = self._wish(keep=True)
             self._insist(lambda: held.move(wish, file))
-        return file
+        return held.file if file else None
 
     def _state_file(self, cached_path: str | os.PathLike[str] | None) -> StateFile | None:
         """In batch mode a client finds the record of the job it runs in, whatever path it names."""
@@ -302,7 +302,7 @@ class JobTrait(Declared):
         """What `state(cached_path)` would do, and why; nothing is done."""
         wish = self._wish(keep=cached_path is not None)
         held = self._held
-        file = held.file if held else self._state_file(cached_path)
+        file = recording.find(held.file, held.apply_id) if held else self._state_file(cached_path)
         known = (file.load() if file else None) or (held.record if held else None)
         record, observed = observe(wish.backend_of(known), known, None, wish)
         seen = hooks.compare(self, observed, record)
@@ -342,7 +342,7 @@ class JobTrait(Declared):
 
     def kill(self) -> None:
         """End the allocation and everything on it, and forget it: record, logs and all. Gone already is fine."""
-        self._end(lambda backend, held: lifecycle.end_held(backend, held.record, held.file))
+        self._end(lambda backend, held: recording.end_held(backend, held.record, held.file))
 
     def _give_back(self) -> None:
         """The same where nobody has asked for it now: what another client has recorded meanwhile is left."""

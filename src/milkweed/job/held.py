@@ -17,6 +17,7 @@ from .lifecycle import Wish
 from .recording import move
 from .renewing import Renewer
 from .state import JobState
+from .watch import say
 
 BACK_S = 300.0
 """How long hosts that end with this client wait for it when it says that it comes back."""
@@ -102,9 +103,14 @@ class Held:
         self.used = True
 
     def move(self, wish: Wish, file: StateFile) -> None:
-        """Record it at another path: from now on it outlives this client."""
-        self.record = move(wish, self.record, self.file, file, tell=self.keep)
-        self.file, self.unrecorded = file, False
+        """Record it at another path, unless another client has done so: from now on it outlives this client."""
+        self.record, self.file = move(wish, self.record, self.file, file, tell=self.keep)
+        self.unrecorded = False
+        if self.file.target != file.target:
+            say(
+                f"job {self.record.spec.name!r} is not recorded in {file.path}: "
+                f"another client has recorded it in {self.file.path}"
+            )
 
     def follow(self, record: Record, file: StateFile) -> None:
         """What is recorded of it now, and where: another client may have recorded it elsewhere."""
