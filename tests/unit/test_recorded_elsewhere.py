@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -287,3 +288,98 @@ def test_a_record_that_changes_hands_while_its_lock_is_waited_for_is_not_taken(
     job.state("third.json")
     assert recorded() != job.apply_id == recorded("third.json")
     assert world.alive == [recorded(), job.apply_id]
+
+
+# What is made at a path where another client looks
+
+
+def end(world: FakeScheduler, *jobs: SpecJob) -> None:
+    """Its allocation has ended, and these programs have heard of it; another one would wait."""
+    world.queue_polls = 10**6
+    for job in jobs:
+        world.end(str(job.apply_id))
+        connection = job._require().connection
+        assert connection
+        connection._watch.end("it was ended")
+
+
+def ask_again(job: SpecJob) -> None:
+    """Connect, and wait in vain."""
+    job._spec = make_spec(client={"stream_logs": False, "start_timeout": 0.001})
+    with pytest.raises(DeadlineError):
+        job.state(None)
+
+
+def resize(job: SpecJob) -> None:
+    """Other sizes of what has ended are another allocation."""
+    job.resize("a", 3)
+
+
+@pytest.mark.parametrize("ask", [ask_again, resize])
+def test_what_takes_its_place_is_recorded_there_and_kept(
+    world: FakeScheduler, ask: Callable[[SpecJob], None]
+) -> None:
+    """The other client waits for it as for any that it finds there: it must not end with this program."""
+    job, other = share()
+    end(world, job, other)
+    ask(job)
+    assert world.alive == [job.apply_id] == [recorded()] == listed()
+    assert world.allocations[str(job.apply_id)].request.keep
+    ask_again(other)
+    assert other.apply_id == job.apply_id
+    leaving.leave_all()
+    assert world.alive == [recorded()] == listed()
+
+
+def test_trouble_with_what_takes_its_place_does_not_end_it(
+    world: FakeScheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """This program has never used it; the other one may be waiting for it."""
+    job, other = share()
+    end(world, job, other)
+
+    def fail(*_: object) -> None:
+        raise UnreachableError("nobody answers")
+
+    monkeypatch.setattr(Connection, "_wait_running", fail)
+    with pytest.raises(UnreachableError):
+        job.state(None)
+    assert world.alive == [recorded()] == listed()
+
+
+def test_an_answer_to_it_that_was_lost_is_found_by_both(world: FakeScheduler) -> None:
+    """Nobody knows whether it was granted: the record is the other client's, and so is what it tells of."""
+    job, other = share()
+    end(world, job, other)
+    world.lose_next_answer()
+    with pytest.raises(UnreachableError):
+        job.state(None)
+    leaving.leave_all()
+    assert world.alive == [recorded()] == listed()
+
+
+def test_hosts_there_do_not_end_with_who_asked_for_them_first(world: FakeScheduler) -> None:
+    """Neither the new ones nor those that were there: it is no owner of them."""
+    job, other = share()
+    job._let_go()
+    job.state(None)
+    connection = job._require().connection
+    assert connection
+    assert not connection._owner
+    end(world, job, other)
+    world.queue_polls = 0
+    job.state(None)
+    connection = job._require().connection
+    assert connection
+    assert not connection._owner
+
+
+def test_hosts_of_this_machine_that_are_recorded_at_a_path_are_kept(world: FakeScheduler) -> None:
+    """Also where `apply()` has asked for them, in place of what had ended."""
+    world.capabilities = Capabilities(queued=False)
+    job = start()
+    world.end(str(job.apply_id))
+    job.apply()
+    assert world.alive == [recorded()]
+    assert world.allocations[str(job.apply_id)].request.keep
+    assert not job._require().unrecorded

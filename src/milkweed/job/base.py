@@ -20,7 +20,6 @@ from ..errors import (
 )
 from ..events import Event
 from ..plan import Action, Plan
-from ..registry import own_state_path
 from ..state import DEFAULT_PATH, Record, StateFile, save_copy
 from ..status import Liveness, Status
 from ..worker.wire import STATE_ENV
@@ -119,6 +118,7 @@ class JobTrait(Declared):
         file = file or (held.file if held else None)
         with recording.lock(file, held.record.apply_id if held else None) as place:
             checkpoint("lock")
+            wish = recording.keeping(wish, place, held.apply_id if held else None)
             known = (place.load() if place else None) or (held.record if held else None)
             old = wish.backend_of(known)
             record, observed = observe(old, known, place, wish)
@@ -132,14 +132,16 @@ class JobTrait(Declared):
             except MilkweedError:
                 if intent := lifecycle.find_intent(wish, place):
                     self._let_go()
-                    self._hold(Held(*intent, asked_here=True, unrecorded=not keep), wish.backend)
+                    self._hold(
+                        Held(*intent, asked_here=True, unrecorded=not wish.keep), wish.backend
+                    )
                 raise
         if held is None or held.record.apply_id != record.apply_id:
             self._let_go()
             made = plan.action in NEW
             if held is not None and made and not plan.keeps_old:
                 held.unrecorded = False  # it has ended
-            self._hold(Held(record, file, unrecorded=made and not keep), wish.backend)
+            self._hold(Held(record, file, unrecorded=made and not wish.keep), wish.backend)
         else:
             held.follow(record, file)
         return plan.action
@@ -245,7 +247,7 @@ class JobTrait(Declared):
         file = self._state_file(cached_path)
         if (held := self._held) is None:
             return file
-        if held.file.target != StateFile(own_state_path(held.apply_id)).target:
+        if held.shared:
             return held.file
         if file is not None and file.target != held.file.target:
             wish = self._wish(keep=True)
@@ -263,9 +265,10 @@ class JobTrait(Declared):
         backend = self._backend()
         queued = backend.capabilities.queued
         try:
-            state = held.open(backend, self.spec.client, deadline_s, owner=not keep)
+            kept = keep or held.shared
+            state = held.open(backend, self.spec.client, deadline_s, owner=not kept)
             if self.spec.client.get("renew"):
-                held.renew(backend, self.plan, self._apply, keep=keep)
+                held.renew(backend, self.plan, self._apply, keep=kept)
             return state  # noqa: TRY300  the interrupt below is about all of it
         except DeadlineError:
             raise  # the connection stays: calling again goes on waiting

@@ -14,7 +14,7 @@ from ..state import Record, StateFile
 from .attending import Attendance
 from .connection import Connection
 from .lifecycle import Wish
-from .recording import move
+from .recording import is_own, move
 from .renewing import Renewer
 from .state import JobState
 from .watch import say
@@ -48,6 +48,11 @@ class Held:
     """Its hosts were told to outlive this client."""
     used: bool = False
     """Whether this client has had its hosts: trouble with what was used does not end it."""
+
+    @property
+    def shared(self) -> bool:
+        """Whether it is recorded at a path, where others look for it."""
+        return not is_own(self.file, self.apply_id)
 
     @property
     def current_state(self) -> JobState | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Generator
+from dataclasses import replace
 
 from ..backends.base import Backend, Keeps
 from ..errors import StateError
@@ -12,6 +13,17 @@ from ..state import Record, StateFile
 from ..status import Liveness
 from .lifecycle import Wish, end, list_allocation
 from .observing import observe
+
+
+def is_own(file: StateFile, apply_id: str) -> bool:
+    """Whether a file is the one in the allocation's own folder; others look for it at any other path."""
+    return file.target == StateFile(own_state_path(apply_id)).target
+
+
+def keeping(wish: Wish, place: StateFile | None, apply_id: str | None) -> Wish:
+    """What is wanted, at the place where an allocation is recorded: what is made at a path is kept for others."""
+    own = place is None or apply_id is None or is_own(place, apply_id)
+    return wish if own else replace(wish, keep=True)
 
 
 @contextlib.contextmanager
@@ -46,7 +58,7 @@ def find(file: StateFile, apply_id: str) -> StateFile:
 
 def _find_moved(file: StateFile, apply_id: str | None) -> StateFile | None:
     """Where an allocation is recorded now that was recorded in its own folder, and is not there any more."""
-    if apply_id is None or file.target != StateFile(own_state_path(apply_id)).target:
+    if apply_id is None or not is_own(file, apply_id):
         return None
     path = "" if file.target.exists() else load_state_path(apply_id)
     moved = StateFile(path) if path else None
