@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -17,12 +18,19 @@ class Runs:
     def __init__(self) -> None:
         self.calls: list[SimpleNamespace] = []
         self.error: BaseException | None = None
+        self.meanwhile: Callable[[], object] = lambda: None
+        """What happens before that."""
 
     def __call__(self, target: Any, launch: Any, **more: Any) -> None:
         """Take a program."""
         self.calls.append(SimpleNamespace(target=target, launch=launch, **more))
+        self.meanwhile()
         if self.error:
             raise self.error
+
+    def gather(self) -> None:
+        """The last one has its hosts."""
+        self.last.gathered()
 
     @property
     def last(self) -> SimpleNamespace:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shutil
 import threading
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +13,7 @@ import pytest
 from milkweed import registry
 from milkweed.backends.base import Capabilities, Handle
 from milkweed.backends.fake import FakeBackend, FakeScheduler
-from milkweed.errors import DeadlineError, UnreachableError
+from milkweed.errors import DeadlineError, StateBusyError, UnreachableError
 from milkweed.job import held, job_load, leaving
 from milkweed.job.attending import Attendance
 from milkweed.job.connection import Connection
@@ -20,7 +22,7 @@ from milkweed.plan import Action, Renewal
 from milkweed.state import StateFile
 from milkweed.status import Liveness, Status
 from unit.follow_ups import NAME, Story, running, tell_story
-from unit.jobs import PATH, listed, make_spec, recorded
+from unit.jobs import PATH, listed, make_spec, recorded, start
 
 pytestmark = pytest.mark.usefixtures("folder")
 
@@ -198,3 +200,186 @@ def test_a_follow_up_of_what_hangs_in_its_end_is_waited_for(
     backend = type(job._backend())
     monkeypatch.setattr(backend, "glance", lambda *_, **__: ending, raising=False)
     assert job.wait(1.0, until="running").ready
+
+
+# One record
+
+
+def share() -> tuple[SpecJob, SpecJob]:
+    """A program whose allocation was recorded nowhere, and the one that has recorded it meanwhile."""
+    job = SpecJob(make_spec())
+    job.state(None)
+    return job, take_over(job)
+
+
+def test_what_another_client_has_recorded_is_recorded_once(
+    world: FakeScheduler, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A third path gets no record: of two, one would be wrong as soon as anything changes."""
+    job, other = share()
+    job.state("third.json")
+    assert not Path("third.json").exists()
+    assert f"another client has recorded it in {StateFile(PATH).target}" in capsys.readouterr().err
+    job.resize("a", 3)
+    assert other.plan().action is Action.RESIZE
+    assert job_load(PATH).spec.sizes == {"a": 3}
+    leaving.leave_all()
+    assert world.alive == [recorded()] == listed()
+
+
+def test_the_path_that_another_client_has_named_is_as_good(world: FakeScheduler) -> None:
+    """Both mean the same record."""
+    job, _other = share()
+    job.state(PATH)
+    assert job._held
+    assert not job._held.unrecorded
+    assert world.alive == [recorded()] == listed()
+
+
+def test_a_plan_goes_by_what_another_client_has_recorded(world: FakeScheduler) -> None:
+    """Hosts that it has given back are not lost ones."""
+    job, other = share()
+    other.resize("a", 1)
+    plan = job.plan()
+    assert (plan.action, plan.spec.sizes) == (Action.RESIZE, {"a": 2})
+    assert world.count("resize") == 1
+
+
+def test_an_end_removes_the_record_that_another_client_has_made(
+    world: FakeScheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its lock is held meanwhile, so that client sees all of it or nothing."""
+    job, _other = share()
+    cancel, busy = FakeBackend.cancel, list[bool]()
+
+    def attempt(backend: FakeBackend, handle: Handle) -> None:
+        with (
+            pytest.raises(StateBusyError),
+            StateFile(PATH).lock(timeout_s=0.0, sleep=lambda _: None),
+        ):
+            pass
+        busy.append(True)
+        cancel(backend, handle)
+
+    monkeypatch.setattr(FakeBackend, "cancel", attempt)
+    job.kill()
+    assert busy == [True]
+    assert world.alive == listed() == []
+    assert recorded() is None
+
+
+def test_a_record_that_changes_hands_while_its_lock_is_waited_for_is_not_taken(
+    world: FakeScheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other client ends the allocation, and records another one: that is its own."""
+    job, other = share()
+    lock, late, mine = StateFile.lock, [True], job._require().connection
+    assert mine
+
+    def wait(file: StateFile, **more: Any) -> Any:
+        if late and file.target == StateFile(PATH).target:
+            late.clear()
+            other.kill()
+            start()
+            mine._watch.end("it was ended")
+        return lock(file, **more)
+
+    monkeypatch.setattr(StateFile, "lock", wait)
+    job.state("third.json")
+    assert recorded() != job.apply_id == recorded("third.json")
+    assert world.alive == [recorded(), job.apply_id]
+
+
+# What is made at a path where another client looks
+
+
+def end(world: FakeScheduler, *jobs: SpecJob) -> None:
+    """Its allocation has ended, and these programs have heard of it; another one would wait."""
+    world.queue_polls = 10**6
+    for job in jobs:
+        world.end(str(job.apply_id))
+        connection = job._require().connection
+        assert connection
+        connection._watch.end("it was ended")
+
+
+def ask_again(job: SpecJob) -> None:
+    """Connect, and wait in vain."""
+    job._spec = make_spec(client={"stream_logs": False, "start_timeout": 0.001})
+    with pytest.raises(DeadlineError):
+        job.state(None)
+
+
+def resize(job: SpecJob) -> None:
+    """Other sizes of what has ended are another allocation."""
+    job.resize("a", 3)
+
+
+@pytest.mark.parametrize("ask", [ask_again, resize])
+def test_what_takes_its_place_is_recorded_there_and_kept(
+    world: FakeScheduler, ask: Callable[[SpecJob], None]
+) -> None:
+    """The other client waits for it as for any that it finds there: it must not end with this program."""
+    job, other = share()
+    end(world, job, other)
+    ask(job)
+    assert world.alive == [job.apply_id] == [recorded()] == listed()
+    assert world.allocations[str(job.apply_id)].request.keep
+    ask_again(other)
+    assert other.apply_id == job.apply_id
+    leaving.leave_all()
+    assert world.alive == [recorded()] == listed()
+
+
+def test_trouble_with_what_takes_its_place_does_not_end_it(
+    world: FakeScheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """This program has never used it; the other one may be waiting for it."""
+    job, other = share()
+    end(world, job, other)
+
+    def fail(*_: object) -> None:
+        raise UnreachableError("nobody answers")
+
+    monkeypatch.setattr(Connection, "_wait_running", fail)
+    with pytest.raises(UnreachableError):
+        job.state(None)
+    assert world.alive == [recorded()] == listed()
+
+
+def test_an_answer_to_it_that_was_lost_is_found_by_both(world: FakeScheduler) -> None:
+    """Nobody knows whether it was granted: the record is the other client's, and so is what it tells of."""
+    job, other = share()
+    end(world, job, other)
+    world.lose_next_answer()
+    with pytest.raises(UnreachableError):
+        job.state(None)
+    leaving.leave_all()
+    assert world.alive == [recorded()] == listed()
+
+
+def test_hosts_there_do_not_end_with_who_asked_for_them_first(world: FakeScheduler) -> None:
+    """Neither the new ones nor those that were there: it is no owner of them."""
+    job, other = share()
+    job._let_go()
+    job.state(None)
+    connection = job._require().connection
+    assert connection
+    assert not connection._owner
+    end(world, job, other)
+    world.queue_polls = 0
+    job.state(None)
+    connection = job._require().connection
+    assert connection
+    assert not connection._owner
+
+
+def test_hosts_of_this_machine_that_are_recorded_at_a_path_are_kept(world: FakeScheduler) -> None:
+    """Also where `apply()` has asked for them, in place of what had ended."""
+    world.capabilities = Capabilities(queued=False)
+    job = start()
+    world.end(str(job.apply_id))
+    job.apply()
+    assert world.alive == [recorded()]
+    assert world.allocations[str(job.apply_id)].request.keep
+    assert not job._require().unrecorded

@@ -16,6 +16,7 @@ from milkweed.errors import (
     RanksFailedError,
     SpecError,
 )
+from milkweed.spmd.inbox import Interrupted
 from milkweed.testing import FakeClock
 from unit.crews import Runs
 
@@ -273,3 +274,19 @@ def test_hosts_that_never_come(world: Runs, error: Exception) -> None:
     with pytest.raises(type(error)):
         world.run("--max-restarts=1", lambda: world.crew.exit(0, 1))
     assert world.crew.told("done") == ["done w/0"]
+
+
+@pytest.mark.parametrize("error", [DeadlineError("late"), Interrupted("SIGINT")])
+def test_that_hosts_are_there_is_told_before_ranks_start(world: Runs, error: Exception) -> None:
+    """Each time, and not where they never came: whoever asked for them knows what was used."""
+    told: list[int] = []
+
+    def tell() -> None:
+        told.append(len(world.attempts))
+
+    world.run("--nnodes=2 --max-restarts=1", world.fail, world.succeed, gathered=tell)
+    assert told == [0, 1]
+    world.crew.gatherings = [error]
+    with pytest.raises((DeadlineError, KeyboardInterrupt)):
+        world.run("", gathered=tell)
+    assert told == [0, 1]

@@ -168,6 +168,22 @@ def test_where_nobody_can_be_asked_the_job_stays(capsys: pytest.CaptureFixture[s
     assert "it stays" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("status", [UNKNOWN, ENDED])
+@pytest.mark.parametrize("word", ["ask", "cancel"])
+def test_what_may_not_wait_stays(
+    status: Status, word: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A word is for a job in the queue. Where its scheduler is silent it may run, and nobody is asked."""
+    with terminal() as keyboard:
+        os.write(keyboard, b"n\n")
+        assert not should_cancel(word, status, name="demo", recorded="job.json")
+        sys.stderr.flush()
+        shown = read_until(keyboard, "milkweed kill")
+    assert f"job 'demo' is {status.describe()}; it stays, on record in job.json" in shown
+    assert "Keep it" not in shown
+    assert capsys.readouterr().err == ""
+
+
 @contextlib.contextmanager
 def terminal() -> Generator[int]:
     """Sit at a terminal; this end is where the person types and reads."""

@@ -20,7 +20,6 @@ from ..errors import (
 )
 from ..events import Event
 from ..plan import Action, Plan
-from ..registry import own_state_path
 from ..state import DEFAULT_PATH, Record, StateFile, save_copy
 from ..status import Liveness, Status
 from ..worker.wire import STATE_ENV
@@ -119,6 +118,7 @@ class JobTrait(Declared):
         file = file or (held.file if held else None)
         with recording.lock(file, held.record.apply_id if held else None) as place:
             checkpoint("lock")
+            wish = recording.keeping(wish, place, held.apply_id if held else None)
             known = (place.load() if place else None) or (held.record if held else None)
             old = wish.backend_of(known)
             record, observed = observe(old, known, place, wish)
@@ -132,14 +132,16 @@ class JobTrait(Declared):
             except MilkweedError:
                 if intent := lifecycle.find_intent(wish, place):
                     self._let_go()
-                    self._hold(Held(*intent, asked_here=True, unrecorded=not keep), wish.backend)
+                    self._hold(
+                        Held(*intent, asked_here=True, unrecorded=not wish.keep), wish.backend
+                    )
                 raise
         if held is None or held.record.apply_id != record.apply_id:
             self._let_go()
             made = plan.action in NEW
             if held is not None and made and not plan.keeps_old:
                 held.unrecorded = False  # it has ended
-            self._hold(Held(record, file, unrecorded=made and not keep), wish.backend)
+            self._hold(Held(record, file, unrecorded=made and not wish.keep), wish.backend)
         else:
             held.follow(record, file)
         return plan.action
@@ -241,16 +243,16 @@ class JobTrait(Declared):
         )
 
     def _choose_file(self, cached_path: str | os.PathLike[str] | None) -> StateFile | None:
-        """Where the record belongs: a job keeps the file it has, and one of `apply()` moves to the path named."""
+        """Where the record belongs: a job keeps the path it has, whoever named it; one of `apply()` moves."""
         file = self._state_file(cached_path)
         if (held := self._held) is None:
             return file
-        if held.file.target != StateFile(own_state_path(held.apply_id)).target:
+        if held.shared:
             return held.file
         if file is not None and file.target != held.file.target:
             wish = self._wish(keep=True)
             self._insist(lambda: held.move(wish, file))
-        return file
+        return held.file if file else None
 
     def _state_file(self, cached_path: str | os.PathLike[str] | None) -> StateFile | None:
         """In batch mode a client finds the record of the job it runs in, whatever path it names."""
@@ -263,9 +265,10 @@ class JobTrait(Declared):
         backend = self._backend()
         queued = backend.capabilities.queued
         try:
-            state = held.open(backend, self.spec.client, deadline_s, owner=not keep)
+            kept = keep or held.shared
+            state = held.open(backend, self.spec.client, deadline_s, owner=not kept)
             if self.spec.client.get("renew"):
-                held.renew(backend, self.plan, self._apply, keep=keep)
+                held.renew(backend, self.plan, self._apply, keep=kept)
             return state  # noqa: TRY300  the interrupt below is about all of it
         except DeadlineError:
             raise  # the connection stays: calling again goes on waiting
@@ -274,15 +277,15 @@ class JobTrait(Declared):
             failed = isinstance(error, HostFailedError | AllocationEndedError)
             waits = queued and keep and isinstance(error, KeyboardInterrupt)
             useless = created and failed and not queued
-            if (held.unrecorded and not held.joined) or useless or (waits and self._gives_up()):
+            if (held.unrecorded and not held.used) or useless or (waits and self._gives_up()):
                 kill_after(self._give_back, error)
             raise
 
     def _gives_up(self) -> bool:
-        """Whether a person who interrupts a job in a queue wants it cancelled."""
+        """Whether a person who interrupts a job wants it cancelled: one that waits in a queue for certain."""
         held, status = self._require(), untimed(self.status)
         if status.liveness is Liveness.RUNNING or held.unrecorded:
-            return status.liveness is not Liveness.RUNNING
+            return status.liveness is Liveness.PENDING
         word = self.spec.client.get("on_interrupt", "ask")
         recorded = str(held.file.path)
         return should_cancel(word, status, name=self.spec.name, recorded=recorded)
@@ -302,7 +305,7 @@ class JobTrait(Declared):
         """What `state(cached_path)` would do, and why; nothing is done."""
         wish = self._wish(keep=cached_path is not None)
         held = self._held
-        file = held.file if held else self._state_file(cached_path)
+        file = recording.find(held.file, held.apply_id) if held else self._state_file(cached_path)
         known = (file.load() if file else None) or (held.record if held else None)
         record, observed = observe(wish.backend_of(known), known, None, wish)
         seen = hooks.compare(self, observed, record)
@@ -342,7 +345,7 @@ class JobTrait(Declared):
 
     def kill(self) -> None:
         """End the allocation and everything on it, and forget it: record, logs and all. Gone already is fine."""
-        self._end(lambda backend, held: lifecycle.end_held(backend, held.record, held.file))
+        self._end(lambda backend, held: recording.end_held(backend, held.record, held.file))
 
     def _give_back(self) -> None:
         """The same where nobody has asked for it now: what another client has recorded meanwhile is left."""

@@ -14,9 +14,10 @@ from ..state import Record, StateFile
 from .attending import Attendance
 from .connection import Connection
 from .lifecycle import Wish
-from .recording import move
+from .recording import is_own, move
 from .renewing import Renewer
 from .state import JobState
+from .watch import say
 
 BACK_S = 300.0
 """How long hosts that end with this client wait for it when it says that it comes back."""
@@ -45,8 +46,13 @@ class Held:
     """This client has asked for it, and no other looks for it: it ends with this program."""
     kept: bool = False
     """Its hosts were told to outlive this client."""
-    joined: bool = False
-    """Whether this client has had all of its hosts."""
+    used: bool = False
+    """Whether this client has had its hosts: trouble with what was used does not end it."""
+
+    @property
+    def shared(self) -> bool:
+        """Whether it is recorded at a path, where others look for it."""
+        return not is_own(self.file, self.apply_id)
 
     @property
     def current_state(self) -> JobState | None:
@@ -92,14 +98,24 @@ class Held:
         meshes = connection.open(deadline_s)
         if self.attendance:
             connection.take_over(self.attendance)
-        self.state, self.joined = JobState(meshes), True
+        self.state = JobState(meshes)
+        self.use()
         self.events.add("connected")
         return self.state
 
+    def use(self) -> None:
+        """Its hosts are there, and this client uses them."""
+        self.used = True
+
     def move(self, wish: Wish, file: StateFile) -> None:
-        """Record it at another path: from now on it outlives this client."""
-        self.record = move(wish, self.record, self.file, file, tell=self.keep)
-        self.file, self.unrecorded = file, False
+        """Record it at another path, unless another client has done so: from now on it outlives this client."""
+        self.record, self.file = move(wish, self.record, self.file, file, tell=self.keep)
+        self.unrecorded = False
+        if self.file.target != file.target:
+            say(
+                f"job {self.record.spec.name!r} is not recorded in {file.path}: "
+                f"another client has recorded it in {self.file.path}"
+            )
 
     def follow(self, record: Record, file: StateFile) -> None:
         """What is recorded of it now, and where: another client may have recorded it elsewhere."""

@@ -373,11 +373,3 @@ def refuse_second_client(apply_id: str | None) -> None:
             seen=f"allocation {apply_id}",
             hint="kill() it first, or declare another job for the batch client",
         )
-
-
-def end_held(backend: Backend, record: Record, file: StateFile) -> None:
-    """End an allocation that a client holds; another client may have changed it, or made another one."""
-    with file.lock():
-        recorded = file.load() or record
-        same = recorded.apply_id == record.apply_id
-        end(backend, recorded if same else record, file if same else None)

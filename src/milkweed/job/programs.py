@@ -83,4 +83,5 @@ class Program:
             env=self.env,
             cwd=cwd or self.cwd,
             events=held.events,
+            gathered=held.use,
         )

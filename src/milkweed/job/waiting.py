@@ -165,8 +165,13 @@ def _is_reached(goal: str, status: Status) -> bool:
 
 
 def should_cancel(word: str, status: Status, *, name: str, recorded: str) -> bool:
-    """Whether Ctrl-C ends a job that waits in the queue; either way a person is told."""
+    """Whether Ctrl-C ends a job that waits in the queue; either way a person is told.
+
+    One of which nobody knows that it waits stays, whatever was said: it may run.
+    """
     shown = f"job {name!r} is {status.describe()}"
+    if status.liveness is not Liveness.PENDING:
+        word = "keep"
     if word == "ask":
         word = _ask(shown) if _is_terminal(sys.stdin) and _is_terminal(sys.stderr) else "keep"
     if word == "cancel":

@@ -35,10 +35,12 @@ def run(
     env: Mapping[str, str] | None = None,
     cwd: str | None = None,
     events: Events | None = None,
+    gathered: Callable[[], object] = lambda: None,
 ) -> None:
     """Run the program to its end; RanksFailedError when a rank failed and no restart is left.
 
     `wrapper` is a command that sets up an environment and runs its arguments; `env` are variables of all ranks.
+    `gathered` is called when hosts are there, before ranks start.
     """
     check_size(target.spec, target.mesh, launch.min_nodes)
     _tell_size(target, launch)
@@ -61,7 +63,7 @@ def run(
     crew = Crew(target, console.take)
     try:
         with _signals(launch.signals, crew.interrupt):
-            _Run(settings, crew, console, events).run()
+            _Run(settings, crew, console, events, gathered).run()
     except Interrupted as stop:
         _raise_interrupt(stop.name)
     finally:
@@ -117,13 +119,19 @@ class _Run:
     """All attempts."""
 
     def __init__(
-        self, settings: Settings, crew: Crew, console: Console, events: Events | None
+        self,
+        settings: Settings,
+        crew: Crew,
+        console: Console,
+        events: Events | None,
+        gathered: Callable[[], object],
     ) -> None:
         self._settings = settings
         self._launch = settings.launch
         self._crew = crew
         self._console = console
         self._events = events
+        self._gathered = gathered
         self._log = EventLog(self._launch.event_log_handler, self._launch.role, self._launch.run_id)
         self._attempts = 0
         self._restarts = 0
@@ -131,6 +139,7 @@ class _Run:
     def run(self) -> None:
         while True:
             hosts = self._gather()
+            self._gathered()
             self._note("ranks started", f"on {', '.join(hosts)}")
             outcome = self._attempt(hosts)
             if outcome.ending is Ending.DONE:
