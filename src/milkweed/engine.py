@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .errors import AllocationError
-from .failures import Knows, are_known, explain_failures, knowing
+from .failures import Knows, are_known, explain_failures, knowing, learn_from
 from .hosts import Host
 from .worker import wire
 
@@ -263,7 +263,7 @@ def forgive_faults(knows: Knows) -> None:
             _take_fault, _monarch.unhandled_fault_hook
         )
         explain_failures(_monarch.Future)
-    knowing.append(knows)
+    learn_from(knows)
 
 
 def _take_fault(otherwise: Callable[[Any], None], failure: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import threading
 import time
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, Protocol
@@ -17,6 +18,11 @@ KINDS = (RuntimeError, OSError, ValueError)
 class Knows(Protocol):
     """Who knows how the hosts of a job are."""
 
+    @property
+    def left(self) -> bool:
+        """Whether this program has left them."""
+        ...
+
     def is_troubled(self) -> bool:
         """Whether hosts are gone or out of reach."""
         ...
@@ -26,12 +32,38 @@ class Knows(Protocol):
         ...
 
 
+class _Left:
+    """All hosts that this program has left: what fails there is no news, and nothing more is told of it."""
+
+    left = True
+
+    def is_troubled(self) -> bool:
+        return True
+
+    def describe_loss(self, patience_s: float) -> Sequence[str]:
+        del patience_s
+        return ()
+
+
 knowing: list[Knows] = []
+_lock = threading.Lock()
+
+
+def learn_from(knows: Knows) -> None:
+    """Have errors tell what somebody knows; of hosts that were left no more is kept than that there were some."""
+    with _lock:
+        were_left = any(each.left for each in knowing)
+        others = [each for each in knowing if not each.left and each is not knows]
+        knowing[:] = [*([_Left()] if were_left else []), *others, knows]
 
 
 def are_known() -> bool:
-    """Whether hosts of this program are gone or out of reach, and it was told so."""
-    return any(knows.is_troubled() for knows in knowing)
+    """Whether hosts of this program are gone or out of reach, and it was told so, or has left them."""
+    return any(knows.is_troubled() for knows in tuple(knowing))
+
+
+def _is_more_to_tell() -> bool:
+    return any(knows.is_troubled() for knows in tuple(knowing) if not knows.left)
 
 
 def explain_failures(results: Any) -> None:
@@ -68,7 +100,7 @@ def _explain_await(wait: Callable[[Any], Waiting]) -> Callable[[Any], Waiting]:
         try:
             return (yield from wait(self))
         except KINDS as error:
-            if are_known():  # what else runs in this loop goes on meanwhile
+            if _is_more_to_tell():  # what else runs in this loop goes on meanwhile
                 yield from asyncio.to_thread(explain, error, LEARN_S).__await__()
             raise
 
@@ -90,13 +122,23 @@ def _explain_conversion(convert: Callable[..., Any]) -> Callable[..., Any]:
 
 def _explain_result(result: asyncio.Future[Any]) -> None:
     """A loop cannot be made to wait here: what is known by now must do."""
-    if are_known() and not result.cancelled() and isinstance(error := result.exception(), KINDS):
+    if (
+        _is_more_to_tell()
+        and not result.cancelled()
+        and isinstance(error := result.exception(), KINDS)
+    ):
         explain(error, 0.0)
 
 
-def explain(error: BaseException, patience_s: float) -> None:
-    """Note in an error what became of hosts, each word once: it may be raised again."""
-    for knows in knowing:
-        for words in knows.describe_loss(patience_s):
+def explain(
+    error: BaseException, patience_s: float, clock: Callable[[], float] = time.monotonic
+) -> None:
+    """Note in an error what became of hosts, each word once: it may be raised again.
+
+    The patience is for all who know something: it is the program's own.
+    """
+    deadline_s = clock() + patience_s
+    for knows in tuple(knowing):
+        for words in knows.describe_loss(max(0.0, deadline_s - clock())):
             if words not in getattr(error, "__notes__", ()):
                 error.add_note(words)

@@ -64,6 +64,13 @@ def resizing_path(apply_id: str) -> Path:
     return folder_of(apply_id) / "resizing"
 
 
+def note_resizing(apply_id: str) -> None:
+    """Make that file. Where its folder is gone nobody lists the allocation, so nobody reads that either."""
+    path = resizing_path(apply_id)
+    if path.parent.is_dir() and not path.exists():
+        save_private(path, b"", what=f"the note {path}")
+
+
 def save_entry(entry: Entry) -> None:
     """List an allocation; done before the scheduler is asked for it."""
     for folder in (home(), home() / "jobs"):

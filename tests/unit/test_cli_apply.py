@@ -123,6 +123,38 @@ def test_apply_can_leave_at_once(world: FakeScheduler) -> None:
     assert "job 'demo' is pending" in done.stdout
 
 
+def interrupt(_seconds: float) -> None:
+    """A person presses Ctrl-C."""
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("cancels", [True, False])
+def test_ctrl_c_while_the_job_is_in_the_queue_is_a_persons_word(
+    world: FakeScheduler, monkeypatch: pytest.MonkeyPatch, *, cancels: bool
+) -> None:
+    """As in any program that waits: whether it is kept or cancelled, the person decides."""
+    declare()
+    world.queue_polls = 1000
+    words: list[str] = []
+    monkeypatch.setattr(base, "should_cancel", lambda word, *_, **__: words.append(word) or cancels)
+    pause_by(monkeypatch, interrupt)
+    assert milkweed("apply").exit_code == 130
+    assert (words, len(world.alive)) == (["ask"], 0 if cancels else 1)
+
+
+def test_ctrl_c_leaves_the_job_where_nobody_can_be_asked(
+    world: FakeScheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The text says how to go on waiting, and how to end it."""
+    declare()
+    world.queue_polls = 1000
+    pause_by(monkeypatch, interrupt)
+    done = milkweed("apply")
+    assert (done.exit_code, len(world.alive)) == (130, 1)
+    assert "it stays, on record in" in done.stderr
+    assert "`milkweed kill demo`" in done.stderr
+
+
 def test_a_timeout_cancels_nothing(world: FakeScheduler) -> None:
     """When the time to wait is over, the command fails and the allocation stays."""
     world.queue_polls = 10**9

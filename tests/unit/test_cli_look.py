@@ -15,6 +15,7 @@ from milkweed import registry
 from milkweed.backends.base import Capabilities
 from milkweed.backends.fake import FakeBackend, FakeScheduler
 from milkweed.cli.app import app
+from milkweed.errors import BackendError
 from milkweed.job import JobTrait
 from milkweed.state import StateFile
 
@@ -251,6 +252,14 @@ def test_why_of_a_job_that_ended_in_order_shows_no_logs(world: FakeScheduler) ->
     assert "all is well" not in milkweed("status", "demo", "--why").stdout
 
 
+def test_why_of_what_its_scheduler_has_forgotten_tells_the_story(world: FakeScheduler) -> None:
+    """Such as a job on `fake`, which the next program knows nothing of."""
+    world.forget(apply(world))
+    done = milkweed("status", "demo", "--why")
+    assert done.exit_code == 0
+    assert "asked: fake for 2 hosts" in done.stdout
+
+
 def test_why_of_a_large_job_that_has_ended_is_short(world: FakeScheduler) -> None:
     """A few hosts are shown, and how to see the others; without a log of any there is nothing to show."""
     Path("big.yaml").write_text("name: big\non: fake\nmeshes: {workers: 500}\n")
@@ -288,6 +297,24 @@ def test_why_survives_a_log_that_cannot_be_read(
     monkeypatch.setattr(FakeBackend, "poll", then_silence)
     shown = milkweed("status", "demo", "--why").stdout
     assert "its log cannot be read: the fake scheduler does not answer" in shown
+
+
+@pytest.mark.parametrize("words", [["--why"], ["--why", "--json"]], ids=" ".join)
+def test_why_survives_last_lines_that_cannot_be_read(
+    world: FakeScheduler, monkeypatch: pytest.MonkeyPatch, words: list[str]
+) -> None:
+    """What happened is told, and of the other jobs all; that they cannot be read stands beside it."""
+
+    def fail(*_: object) -> None:
+        raise BackendError("the disk is away")
+
+    world.end(apply(world), "time limit")
+    apply(world, "other")
+    monkeypatch.setattr(FakeBackend, "last_lines", fail)
+    done = milkweed("status", *words)
+    assert done.exit_code == 0
+    assert all(each in done.stdout for each in ("time limit", "submitted", "other"))
+    assert done.stderr == "milkweed: the logs of job 'demo' cannot be read: the disk is away\n"
 
 
 def test_hosts_are_listed(world: FakeScheduler) -> None:

@@ -168,7 +168,7 @@ def test_calls_to_lost_hosts_say_so(engine: Any, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(failures, "knowing", [])
     monkeypatch.setattr(engine, "knowing", failures.knowing)
     for words in ("host a/0 is lost", "host b/0 is lost"):
-        knows = SimpleNamespace(is_troubled=lambda: True, describe_loss=lambda _s, it=words: [it])
+        knows = SimpleNamespace(left=False, describe_loss=lambda _s, it=words: [it])
         engine.forgive_faults(knows)
     with pytest.raises(RuntimeError) as caught:
         engine.actor_api().Future().get()
@@ -182,7 +182,7 @@ def test_a_fault_ends_the_program_unless_it_was_told(
     """A person who was told of lost hosts needs no interrupted program; any other fault is the engine's."""
     monkeypatch.setattr(engine, "knowing", [])
     monkeypatch.setattr(failures, "knowing", engine.knowing)
-    engine.forgive_faults(SimpleNamespace(is_troubled=lambda: troubled))
+    engine.forgive_faults(SimpleNamespace(left=False, is_troubled=lambda: troubled))
     engine.actor_api().unhandled_fault_hook("a fault")
     assert calls == ([] if troubled else [("fault", "a fault")])
 

@@ -187,6 +187,7 @@ def test_a_forgotten_allocation_has_ended(world: FakeScheduler, backend: FakeBac
     world.forget("id-1")
     assert backend.poll(handle).liveness is Liveness.ENDED
     assert backend.find("id-1") is None
+    assert backend.last_lines(handle, ["a/0"]) == {}
     backend.cancel(handle)
     with pytest.raises(BackendError, match="no trace"):
         backend.hosts(handle)

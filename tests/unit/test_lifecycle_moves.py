@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import os
+import shutil
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +18,7 @@ from milkweed.backends.fake import FakeBackend, FakeScheduler
 from milkweed.errors import (
     BackendError,
     ChangedError,
+    StateError,
     UnreachableError,
 )
 from milkweed.job.load import SpecJob
@@ -128,3 +133,34 @@ def test_a_change_of_sizes_is_on_record_until_it_is_done(
     monkeypatch.setattr(FakeBackend, "resize", resize)
     SpecJob(make_spec({"a": 2 if error else 3})).state(PATH)
     assert not registry.resizing_path(apply_id).exists()
+
+
+def test_a_change_of_sizes_that_cannot_be_noted_is_not_begun(
+    world: FakeScheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a full disk nobody could finish it later: the scheduler is not asked, and the error says what to do."""
+    world.capabilities = Capabilities(resize=True)
+    job = start()
+    note, os_open = registry.resizing_path(str(job.apply_id)), os.open
+
+    def fail(path: Any, *how: Any, **more: Any) -> int:
+        if note.name in str(path):
+            raise OSError(errno.ENOSPC, "No space left on device", str(path))
+        return os_open(path, *how, **more)
+
+    monkeypatch.setattr(os, "open", fail)
+    with pytest.raises(StateError, match=r"resizing cannot be written") as caught:
+        job.resize("a", 3)
+    assert "No space left" in caught.value.seen
+    assert "free some space" in caught.value.hint
+    assert (world.count("resize"), job.spec.sizes, note.exists()) == (0, {"a": 2}, False)
+
+
+def test_a_change_of_sizes_makes_no_folder_anew(world: FakeScheduler) -> None:
+    """Where the list of allocations was deleted, nobody would read the note."""
+    world.capabilities = Capabilities(resize=True)
+    job = start()
+    folder = registry.folder_of(str(job.apply_id))
+    shutil.rmtree(folder)
+    job.resize("a", 3)
+    assert (job.spec.sizes, folder.exists()) == ({"a": 3}, False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from milkweed.backends.standing import find_current_handle, poll_standing
 from milkweed.cli.app import app
 from milkweed.errors import UnreachableError
 from milkweed.job.load import SpecJob
+from milkweed.job.waiting import Trail, look
 from milkweed.plan import Renewal
 from milkweed.status import HostState, Liveness, Status
 from unit.follow_ups import ENDED, NAME, PENDING, Story, running, tell_story
@@ -147,6 +149,21 @@ def test_a_wait_lets_in_the_hosts_of_the_follow_up(story: Story, job: SpecJob) -
     assert job.wait(5.0, until="running") == READY
     assert story.count("admit", 1) == 1
     assert story.count("admit", 0) == 0
+
+
+def test_a_wait_asks_once_about_what_has_ended(story: Story, job: SpecJob) -> None:
+    """An end is final: from then on it is the follow-up that is asked."""
+    story.says[1] = [PENDING, STARTING, READY]
+    assert job.wait(5.0, until="running") == READY
+    assert (story.count("poll", 0), story.count("poll", 1)) == (1, 3)
+
+
+def test_a_wait_goes_by_what_is_recorded_now(story: Story, job: SpecJob) -> None:
+    """Somebody else may have had the record go over meanwhile, or made another allocation."""
+    trail, record = Trail(), job._record()
+    look(load_backend(NAME), record, trail)
+    look(load_backend(NAME), replace(record, handle={**(record.handle or {}), "new": 1}), trail)
+    assert story.count("poll", 0) == 2
 
 
 def test_a_wait_prepares_the_hosts_of_the_follow_up(

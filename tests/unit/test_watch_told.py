@@ -102,3 +102,37 @@ def test_a_host_that_answers_again_was_not_lost(world: World) -> None:
     world.back_at_s = 0.0
     world.hear(FakeSession(), ev="closed")
     assert world.watch.describe_loss(0) == []
+
+
+class Guarded(dict[str, str]):
+    """Lost hosts, and whether somebody could go through them while one was added."""
+
+    def __init__(self, changed: threading.Condition) -> None:
+        super().__init__()
+        self.changed = changed
+        self.open: list[bool] = []
+
+    def _try(self) -> None:
+        if is_open := self.changed.acquire(blocking=False):
+            self.changed.release()
+        self.open.append(is_open)
+
+    def __setitem__(self, host: str, reason: str) -> None:
+        """Nobody else may be able to take the lock."""
+        other = threading.Thread(target=self._try)
+        other.start()
+        other.join()
+        super().__setitem__(host, reason)
+
+
+@pytest.mark.parametrize("how", ["failed", "silent", "replaced"])
+def test_hosts_are_lost_while_nobody_goes_through_them(world: World, how: str) -> None:
+    """Sessions hear in threads of their own; a call that fails then is no error about a dictionary."""
+    world.watch.lost = lost = Guarded(world.watch.changed)
+    if how == "failed":
+        fail(world, "w/0")
+    else:
+        world.back_at_s = world.clock.now_s if how == "replaced" else world.back_at_s
+        world.keeper = "second"
+        world.hear(FakeSession(), ev="closed")
+    assert (list(lost), lost.open) == (["w/0"], [False])

@@ -28,6 +28,7 @@ _PACE = 0.1
 LEAST_S = 2.0
 """How long a command may take in any case: one that is asked at the last moment must be able to answer."""
 _until_s: ContextVar[float | None] = ContextVar("_until_s", default=None)
+_unhurried: ContextVar[bool] = ContextVar("_unhurried", default=False)
 
 
 @contextlib.contextmanager
@@ -38,6 +39,16 @@ def within(deadline_s: float | None) -> Generator[None]:
         yield
     finally:
         _until_s.reset(token)
+
+
+@contextlib.contextmanager
+def unhurried() -> Generator[None]:
+    """Read a queue no more often than it is worth: who waits looks again and again, maybe for hours."""
+    token = _unhurried.set(True)
+    try:
+        yield
+    finally:
+        _unhurried.reset(token)
 
 
 def is_late() -> bool:
@@ -157,15 +168,21 @@ class PacedQueue(Generic[Row]):
         self.queries = 0
 
     def rows(self, max_age_s: float | None = None) -> list[Row]:
-        """The jobs; not older than asked for, or than it is worth after waiting so long."""
+        """The jobs; not older than asked for, or than it is worth after waiting so long.
+
+        Who asks for 0.0 must know what is from now on, also while somebody waits.
+        """
         with self._lock:
             now_s = self._clock()
-            pace_s = min(SLOWEST_S, max(0.02, (now_s - self._changed_s) * _PACE))
-            if now_s - self._read_s >= (pace_s if max_age_s is None else max_age_s):
+            paced = max_age_s is None or (max_age_s > 0 and _unhurried.get())
+            if now_s - self._read_s >= (self._pace_s(now_s) if paced else max_age_s or 0.0):
                 self._read()
             if self._error is not None:
                 raise self._error
             return self._rows
+
+    def _pace_s(self, now_s: float) -> float:
+        return min(SLOWEST_S, max(0.02, (now_s - self._changed_s) * _PACE))
 
     def _read(self) -> None:
         self.queries += 1

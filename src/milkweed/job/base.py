@@ -31,6 +31,7 @@ from .observing import find_standing, observe, require_handle
 from .programs import Program
 from .state import JobState
 from .waiting import (
+    Trail,
     insist,
     interruptible,
     kill_after,
@@ -331,12 +332,12 @@ class JobTrait(Declared):
         Without `until`: in batch mode until it has ended, else until it is running.
         """
         record, backend = self._require().record, self._backend()
-        goal = until or ("ended" if record.batch else "running")
+        goal, trail = until or ("ended" if record.batch else "running"), Trail()
         interruptible = self._interruptible() if goal == "running" else contextlib.nullcontext()
         with interruptible, limited(deadline):
             return wait_until(
                 goal,
-                lambda: look(backend, self._require().record),
+                lambda: look(backend, self._require().record, trail),
                 name=record.spec.name,
                 timeout_s=deadline,
             )

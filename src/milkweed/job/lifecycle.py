@@ -198,8 +198,7 @@ def _resize(
         raise UnsupportedError(f"{wish.backend.name} cannot change the size of an allocation")
     note = registry.resizing_path(record.apply_id or "")
     before = note.exists()
-    with contextlib.suppress(FileNotFoundError):  # nobody lists it, so nobody reads that either
-        note.touch(mode=0o600)
+    registry.note_resizing(record.apply_id or "")
     try:
         handle = wish.backend.resize(record.handle, plan.spec)
     except UnreachableError:

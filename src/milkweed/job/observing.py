@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from .. import registry
-from ..backends.base import Backend, Handle
+from ..backends.base import Backend, Handle, Look
 from ..backends.standing import Standing, find_current_handle, find_handle, poll_standing
 from ..errors import NotAppliedError, UnreachableError
 from ..plan import Observed, Renewal
@@ -65,13 +65,16 @@ def _describe_lost(status: Status) -> str:
     return ", ".join(f"{host.host} ({host.reason})" for host in status.lost_hosts or unknown)
 
 
-def find_standing(backend: Backend, record: Record) -> Standing:
-    """Where the recorded job is now, and how it is; one that was never started has ended."""
+def find_standing(backend: Backend, record: Record, look: Look | None = None) -> Standing:
+    """Where the recorded job is now, and how it is; one that was never started has ended.
+
+    `look` is a cheaper way to see whether it is over.
+    """
     handle = record.handle
     try:
         handle = find_handle(backend, record)
         if handle is not None:
-            return poll_standing(backend, handle)
+            return poll_standing(backend, handle, look=look)
         status = Status(liveness=Liveness.ENDED, reason="it was never started")
     except UnreachableError as error:
         status = _silence(error)

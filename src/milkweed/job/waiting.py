@@ -6,10 +6,12 @@ import contextlib
 import sys
 import time
 from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, replace
 from typing import TextIO, TypeVar
 
 from ..backends.base import Admits, Backend, Controls, Glances, Handle
-from ..backends.programs import is_late, within
+from ..backends.programs import is_late, unhurried, within
+from ..backends.standing import Standing
 from ..bell import bell
 from ..control import parse_door
 from ..errors import (
@@ -71,23 +73,76 @@ def wait_until(
     return status
 
 
-def look(backend: Backend, record: Record) -> Status:
+@dataclass
+class Trail:
+    """What the looks of one wait share: what has ended is over for good, and not asked about again."""
+
+    _recorded: Handle | None = None
+    _followed: Handle | None = None
+    _lost: frozenset[str] = frozenset()
+
+    def reach(self, record: Record) -> Record:
+        """The record; once what is recorded has ended, that of its follow-up."""
+        if self._followed is None or record.handle != self._recorded:
+            return record
+        return replace(record, handle=dict(self._followed))
+
+    def is_news(self, status: Status) -> bool:
+        """Whether hosts are lost that were not at the look before."""
+        return not _lost_in(status) <= self._lost
+
+    def note(self, record: Record, found: Standing) -> None:
+        """Go on from what a look has found."""
+        self._lost = _lost_in(found.status)
+        if found.before.liveness is Liveness.ENDED and found.handle:
+            self._recorded, self._followed = record.handle, found.handle
+
+
+def _lost_in(status: Status) -> frozenset[str]:
+    return frozenset(host.host for host in status.lost_hosts)
+
+
+def look(backend: Backend, record: Record, trail: Trail | None = None) -> Status:
     """The status; while a scheduler still has the job in its queue, hosts are not asked.
 
-    One that has ended, or ends, may have a follow-up: then it is its hosts that are let in.
+    One that has ended, or ends, may have a follow-up: then it is its hosts that are let in. All looks of a wait
+    share a `trail`.
     """
-    if record.handle is not None and isinstance(backend, Glances):
-        status = backend.glance(record.handle)
-        if status.liveness not in {Liveness.RUNNING, Liveness.ENDED} and not status.ending:
-            return status
-    found = find_standing(backend, record)
+    trail = trail or Trail()
+    now = trail.reach(record)
+    with unhurried():
+        glanced = _glance(backend, now)
+        if glanced and not _tells_more(glanced):
+            return glanced
+        over = glanced if glanced and glanced.liveness is not Liveness.RUNNING else None
+        found = find_standing(backend, now, (lambda _handle: over) if over else None)
+    if glanced and trail.is_news(found.status):
+        # The queue may have been read before they were lost.
+        found = find_standing(backend, now)
+    trail.note(record, found)
+    _help_in(backend, record.spec, found)
+    return found.status
+
+
+def _glance(backend: Backend, record: Record) -> Status | None:
+    if record.handle is None or not isinstance(backend, Glances):
+        return None
+    return backend.glance(record.handle)
+
+
+def _tells_more(glanced: Status) -> bool:
+    """Whether there are hosts to be asked, or a follow-up may have taken over."""
+    return glanced.liveness in {Liveness.RUNNING, Liveness.ENDED} or glanced.ending
+
+
+def _help_in(backend: Backend, spec: JobSpec, found: Standing) -> None:
+    """Hosts that are silent may wait to be let in, or to be prepared."""
     silent = [host.host for host in found.status.hosts if host.state is HostState.STARTING]
     if silent and isinstance(backend, Admits):
         with contextlib.suppress(UnreachableError):  # then they are let in later
             backend.admit(found.handle, silent)
     if silent and isinstance(backend, Controls):
-        _prepare(backend, record.spec, found.handle, silent)
-    return found.status
+        _prepare(backend, spec, found.handle, silent)
 
 
 def _prepare(backend: Controls, spec: JobSpec, handle: Handle, silent: Sequence[str]) -> None:

@@ -66,6 +66,7 @@ class Watch:
     left: bool = False
     """This client has left the hosts: what became of them does not concern it any more."""
     changed: threading.Condition = field(default_factory=threading.Condition)
+    """Held by who changes what is known, and by who goes through it."""
     _endings: dict[str, str] = field(default_factory=dict[str, str])
     _broken: dict[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
     """Hosts whose connection broke, by its address, until it is known what became of them."""
@@ -116,9 +117,11 @@ class Watch:
         with self.changed:
             before = self.seen.get(host["host"], {}).get("state")
             self.seen[host["host"]] = host
+            fails = host["state"] == "failed" and before != "failed"
+            if fails:
+                self.lost[host["host"]] = host["reason"]
             self.changed.notify_all()
-        if host["state"] == "failed" and before != "failed":
-            self.lost[host["host"]] = host["reason"]
+        if fails:
             self.events.add("host lost", host=host["host"], detail=host["reason"])
             if before == "ready":
                 self._tell_lost(host)
@@ -179,7 +182,8 @@ class Watch:
         for label in before.labels:
             known = explain(self.backend, self.handle, label)
             reason = known.reason or "its keeper was started anew"
-            self.lost[label] = reason
+            with self.changed:
+                self.lost[label] = reason
             self.events.add("host replaced", host=label, detail=reason)
             say(f"host {label} was lost, and there is another in its place: {reason}")
         give_up()

@@ -13,6 +13,7 @@ from ...kube.resources import JOBS, MESHES, PODS, SECRETS, Resource
 from ...kube.via import api_of
 from ...spec import JobSpec
 from ..base import Handle, Request
+from ..programs import is_late
 from . import cluster
 from .asked import AskedApi, endpoint_of, list_asked, own_namespace, read_provision
 from .batch import CLIENT_LABEL, client_name
@@ -130,7 +131,7 @@ def delete_objects(
             after = {"policy": "Foreground"} if resource is MESHES and isinstance(api, Api) else {}
             api.delete(resource, namespace, item["metadata"]["name"], **after)
     while left := [*list_objects(api, PODS, handle), *list_objects(api, MESHES, handle)]:
-        if time.monotonic() > deadline_s:
+        if time.monotonic() > deadline_s or is_late():
             names = ", ".join(item["metadata"]["name"] for item in left)
             raise DeadlineError(
                 "the job's objects were deleted, and some of them are still there",

@@ -148,6 +148,7 @@ def _render_why(seen: Seen) -> str:
 def _load_last_lines(seen: Seen) -> Mapping[str, Sequence[str]]:
     """The end of each host's log where the job has ended, unless in order: then nobody has to ask why."""
     from ...backends.base import KeepsLogs
+    from ...errors import MilkweedError
     from ...status import Liveness
     from ..look import load_backend_of
 
@@ -155,10 +156,13 @@ def _load_last_lines(seen: Seen) -> Mapping[str, Sequence[str]]:
     over = status.liveness is Liveness.ENDED and status.exit_code != 0
     if not over or record is None or seen.handle is None:
         return {}
-    backend = load_backend_of(seen.allocation)
-    if not isinstance(backend, KeepsLogs):
-        return {}
-    return backend.last_lines(seen.handle, record.spec.labels)
+    try:
+        backend = load_backend_of(seen.allocation)
+        if isinstance(backend, KeepsLogs):
+            return backend.last_lines(seen.handle, record.spec.labels)
+    except MilkweedError as error:  # what else is known of it is told all the same
+        say(f"the logs of job {seen.allocation.name!r} cannot be read: {error.what}")
+    return {}
 
 
 def _tail(seen: Seen, host: HostStatus) -> list[str]:
