@@ -73,6 +73,7 @@ def tell_story(monkeypatch: pytest.MonkeyPatch) -> Story:
         def renew(self, handle: Handle, spec: JobSpec) -> Handle:
             del spec
             story.ask("renew", handle)
+            story.renewal = Renewal.WAITING
             return handle
 
         def move(self, handle: Handle) -> Handle:

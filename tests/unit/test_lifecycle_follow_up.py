@@ -100,3 +100,32 @@ def test_a_record_that_cannot_be_written_moves_nothing(
     with pytest.raises(BackendError, match="full"):
         job.state(PATH)
     assert story.count("leave", 0) == story.count("retire", 1) == 0
+
+
+@pytest.mark.parametrize("said", ["resize", "repair"])
+def test_hosts_are_repaired_also_when_a_follow_up_is_due(
+    story: Story, job: SpecJob, world: FakeScheduler, said: str
+) -> None:
+    """It is asked for, and then what a person has said is done: both, whichever word it was said by."""
+    world.capabilities = Capabilities(queued=True, resize=True, repairs=True)
+    story.says[0] = [LOST]
+    story.renewal = Renewal.DUE
+    if said == "resize":
+        job.resize("a", 2)
+    else:
+        job.on_change = said
+        job._apply(StateFile(PATH), keep=True)
+    assert story.count("renew", 0) == 1
+    assert world.count("resize") == 1
+
+
+def test_a_plan_that_was_shown_is_all_that_is_done(
+    story: Story, job: SpecJob, world: FakeScheduler
+) -> None:
+    """Nobody has seen what would come after it."""
+    world.capabilities = Capabilities(queued=True, resize=True, repairs=True)
+    job.on_change = "repair"
+    story.says[0], story.renewal = [LOST], Renewal.DUE
+    job._apply(StateFile(PATH), keep=True, shown=job.plan(PATH))
+    assert story.count("renew", 0) == 1
+    assert world.count("resize") == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Self, TypeVar
@@ -60,22 +61,7 @@ class JobTrait(Declared):
         return hooks.HookBackend(self) if hooks.is_hooked(self) else load_backend(self.spec.backend)
 
     def _wish(self, *, keep: bool, client_script: Sequence[str] = ()) -> lifecycle.Wish:
-        spec = self.spec
-        inside = STATE_ENV in os.environ
-        self._refuse_missing_services(spec.services)
-        backend = self._backend()
-        lifecycle.check(backend, spec)
-        if client_script and not backend.capabilities.batch:
-            raise UnsupportedError(f"{backend.name} cannot run the client inside its allocation")
-        return lifecycle.Wish(
-            spec=spec,
-            backend=backend,
-            on_change="ask" if inside and self._on_change != "repair" else self._on_change,
-            inside=inside,
-            keep=keep,
-            client_script=client_script,
-            job_class=class_path(type(self)),
-        )
+        return self._make_wish(self._backend(), keep=keep, client_script=client_script)
 
     # Asking for hosts
 
@@ -117,19 +103,19 @@ class JobTrait(Declared):
             wish = wish.repairing()
         held = self._held
         file = file or (held.file if held else None)
+        leave = functools.partial(self._let_go, back_s=BACK_S)
         with recording.lock(file, held.record.apply_id if held else None) as place:
             checkpoint("lock")
             wish = recording.keeping(wish, place, held.apply_id if held else None)
-            known = (place.load() if place else None) or (held.record if held else None)
-            old = wish.backend_of(known)
-            record, observed = observe(old, known, place, wish)
-            seen = hooks.compare(self, observed, record)
-            plan = lifecycle.plan_for(wish, seen, held=held is not None)
+            plan, record = self._decide(wish, place, place)
             lifecycle.check_shown(shown, plan)
             try:
-                record, file = lifecycle.execute(
-                    plan, wish, record, place, leave=lambda: self._let_go(back_s=BACK_S)
-                )
+                record, file = lifecycle.execute(plan, wish, record, place, leave=leave)
+                if (
+                    plan.action is Action.RENEW and shown is None
+                ):  # what else is to be done is done, too
+                    plan, record = self._decide(wish, place, place)
+                    record, file = lifecycle.execute(plan, wish, record, place, leave=leave)
             except MilkweedError:
                 if intent := lifecycle.find_intent(wish, place):
                     self._let_go()
@@ -307,10 +293,17 @@ class JobTrait(Declared):
         wish = self._wish(keep=cached_path is not None)
         held = self._held
         file = recording.find(held.file, held.apply_id) if held else self._state_file(cached_path)
+        return self._decide(wish, file, None)[0]
+
+    def _decide(
+        self, wish: lifecycle.Wish, file: StateFile | None, complete: StateFile | None
+    ) -> tuple[Plan, Record | None]:
+        """The plan for what there is now, and its record; the answer to an intent is completed in a file."""
+        held = self._held
         known = (file.load() if file else None) or (held.record if held else None)
-        record, observed = observe(wish.backend_of(known), known, None, wish)
+        record, observed = observe(wish.backend_of(known), known, complete, wish)
         seen = hooks.compare(self, observed, record)
-        return lifecycle.plan_for(wish, seen, held=held is not None)
+        return lifecycle.plan_for(wish, seen, held=held is not None), record
 
     def status(self) -> Status:
         """The allocation as its scheduler sees it now, or the follow-up that has taken its place."""

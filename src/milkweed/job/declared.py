@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
 from dataclasses import replace
 
-from ..errors import SpecError
+from ..backends.base import Backend
+from ..errors import SpecError, UnsupportedError
 from ..plan import ON_CHANGE
 from ..spec import JobSpec, suggest
-from . import hooks
+from ..worker.wire import STATE_ENV
+from . import hooks, lifecycle
+from .command import class_path
 from .services import ServiceMethods
 
 
@@ -42,3 +47,23 @@ class Declared(ServiceMethods):
         if word is not None and word not in ON_CHANGE:
             raise SpecError(f"on_change: {word!r} is not known", hint=suggest(word, ON_CHANGE))
         self._on_change = word
+
+    def _make_wish(
+        self, backend: Backend, *, keep: bool, client_script: Sequence[str]
+    ) -> lifecycle.Wish:
+        """What is wanted of a backend; refused, where it is wrong whatever there is now."""
+        spec = self.spec
+        inside = STATE_ENV in os.environ
+        self._refuse_missing_services(spec.services)
+        lifecycle.check(backend, spec)
+        if client_script and not backend.capabilities.batch:
+            raise UnsupportedError(f"{backend.name} cannot run the client inside its allocation")
+        return lifecycle.Wish(
+            spec=spec,
+            backend=backend,
+            on_change="ask" if inside and self._on_change != "repair" else self._on_change,
+            inside=inside,
+            keep=keep,
+            client_script=client_script,
+            job_class=class_path(type(self)),
+        )
