@@ -308,6 +308,20 @@ def stop_procs(timeout_s: float) -> None:
     _actors.clear()
 
 
+_FLUSH_S = 0.3
+"""How long the engine waits for hosts to take what it sent last; those that are gone never do."""
+
+
+def shut_down(timeout_s: float) -> None:
+    """End this client's part of the engine, where it was used.
+
+    At the end of a program the engine does so by itself, but gives up after a second: a busy machine shows a
+    traceback then, and what the engine's threads still do may end the program with another exit code than its own.
+    """
+    if _gateways:
+        _settle(_monarch.shutdown_context(host_timeout=_FLUSH_S), time.monotonic() + timeout_s)
+
+
 def _settle(future: Any, deadline_s: float) -> None:
     """Wait for the engine; the client is leaving, and whatever fails now is reaped with it."""
     with contextlib.suppress(Exception):  # the engine's errors have no common class

@@ -189,3 +189,20 @@ def test_hosts_of_apply_end_with_their_program(client: Client) -> None:
     """apply() without a path: nothing outlives the program."""
     client.run('job = ProcessJob({"hosts": 1}); job.apply(); assert job.wait(20).ready')
     wait_until(lambda: not client.home.exists())
+
+
+def test_the_engine_ends_before_the_interpreter_does(client: Client) -> None:
+    """On a busy machine that takes longer than the engine would wait; its threads must not outlive the rest."""
+    out = client.run("""
+        import atexit
+        import monarch.actor
+        shut_down = monarch.actor.shutdown_context
+        def told(**more):
+            print("the engine ends", flush=True)
+            return shut_down(**more)
+        monarch.actor.shutdown_context = told
+        atexit.register(print, "the interpreter ends", flush=True)
+        state = ProcessJob({"w": 1}).state(cached_path=None)
+        state.w.spawn("p", Probe).pid.call().get()
+    """)
+    assert out.split("\n")[:2] == ["the engine ends", "the interpreter ends"]

@@ -62,6 +62,7 @@ def engine(monkeypatch: pytest.MonkeyPatch, calls: Calls) -> Iterator[Any]:
         attach=note("gateway"),
         enable_transport=note("transport"),
         attach_to_workers=attach_to_workers,
+        shutdown_context=note("shut down"),
     )
     config = make_module(
         "monarch.config", configure=lambda **_more: None, get_global_config=dict[str, Any]
@@ -192,3 +193,12 @@ def test_procs_are_forked_only_where_a_keeper_is(engine: Any) -> None:
     kept = engine.attach(host("ipc:///x", "unix:///y"), client="me")["w"]
     assert "me" in kept._milkweed_env.values()
     assert attach(engine, "ipc:///x")._milkweed_env is None
+
+
+def test_the_engine_is_ended_where_it_was_used(engine: Any, calls: Calls) -> None:
+    """A program that never had hosts has nothing to wait for; what fails at its end concerns nobody."""
+    engine.shut_down(1.0)
+    assert "shut down" not in [call[0] for call in calls]
+    attach(engine, "tcp://10.0.0.7:5", listen="10.0.0.1")
+    engine.shut_down(1.0)
+    assert calls[-1][0] == "shut down"

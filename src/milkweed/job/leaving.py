@@ -73,6 +73,15 @@ def _finish(alive: Collection[Leaves]) -> None:
         engine.stop_procs(LEAVE_TIMEOUT_S)
 
 
+def end_program() -> None:
+    """Leave, and then have the engine end its own part while it may still take its time."""
+    leave_all()
+    if "milkweed.engine" in sys.modules:
+        from .. import engine
+
+        engine.shut_down(LEAVE_TIMEOUT_S)
+
+
 def at_end(leave: Callable[[], None]) -> None:
     """Have something done at the end of the program while threads still run: the engine needs its own."""
     # Private: plain atexit comes after threads were ended, when the engine cannot finish anything any more.
@@ -83,4 +92,4 @@ def at_end(leave: Callable[[], None]) -> None:
     early(leave)
 
 
-at_end(leave_all)
+at_end(end_program)
