@@ -7,6 +7,7 @@ milkweed torchrun --nnodes 2 --nproc-per-node 2 examples/ddp.py
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 
 import torch
@@ -60,6 +61,7 @@ def main() -> None:
             print(f"{dist.get_world_size()} ranks, torch {torch.__version__}", flush=True)
         train(args.epochs)
     finally:
+        gc.collect()  # a model that is still there keeps the group's threads, and these may abort at the end
         dist.destroy_process_group()
     print(f"rank {os.environ['RANK']} is done", flush=True)
 
