@@ -6,7 +6,6 @@ Everything random comes from one generator, so a seed gives the same steps; when
 from __future__ import annotations
 
 import contextlib
-import json
 import random
 import signal
 import subprocess
@@ -20,6 +19,7 @@ from typing import NamedTuple
 
 from milkweed.backends.slurm.text import Mark, parse_mark
 from programs import PREAMBLE
+from slurm.deeds import BY_CANCEL, BY_CRASH, BY_RESIZE, Declared, Deed, Program, Tracked
 from slurm.lab import SEPARATOR, Lab, expand
 
 MOST_PROGRAMS, MOST_BROKEN_NODES = 4, 2
@@ -29,8 +29,6 @@ SIGNAL_LIMIT_S = 90.0
 HELD_BACK = frozenset({"BeginTime", "JobHeldUser", "launch failed requeued held"})
 REST_S = 3.0
 """A job that starts in the second in which it was requeued is killed by Slurm: «credential revoked»."""
-SLACK_S = 40.0
-"""How long after a deed its consequences may show: Slurm notices nodes late."""
 NODES = range(1, 5)
 SIGNALS = (signal.SIGKILL, signal.SIGINT, signal.SIGTERM)
 WORDS = {"RUNNING": "running", "PENDING": "pending", "COMPLETING": "unknown"}
@@ -71,88 +69,6 @@ class Row(NamedTuple):
     def word(self) -> str:
         """What milkweed should call it: `unknown` while Slurm ends its processes."""
         return WORDS.get(self.state, "ended")
-
-
-@dataclass
-class Declared:
-    """One job of the test: a folder with a state file, and how many hosts it wants now."""
-
-    name: str
-    folder: Path
-    path: str | None
-    size: int
-    log_dir: str | None = None
-
-    @property
-    def file(self) -> Path:
-        """Its state file."""
-        return self.folder / (self.path or "")
-
-    @property
-    def apply_id(self) -> str:
-        """The allocation that its state file records, if there is one."""
-        with contextlib.suppress(OSError, ValueError):
-            return json.loads(self.file.read_bytes())["apply_id"]
-        return ""
-
-
-@dataclass
-class Program:
-    """A client program that was started; what it prints goes to a file."""
-
-    kind: str
-    job: str
-    process: subprocess.Popen[bytes]
-    log: Path
-    limit_s: float
-    signalled: list[signal.Signals] = field(default_factory=list)
-
-    @property
-    def alive(self) -> bool:
-        """Whether it still runs."""
-        return self.process.poll() is None
-
-    def tail(self, lines: int = 60) -> str:
-        """The end of what it has printed."""
-        return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
-
-
-@dataclass
-class Tracked:
-    """A Slurm job from its first sight to its end."""
-
-    id: int
-    job: str
-    alive_s: float
-    nodes: set[str] = field(default_factory=set)
-    ended: str = ""
-
-
-@dataclass
-class Deed:
-    """Something that may end Slurm jobs: of a name, with a number, or on a node."""
-
-    kind: str
-    ends_as: frozenset[str] = frozenset()
-    job: str = ""
-    id: int = 0
-    node: str = ""
-    programs: Sequence[Program] = ()
-    until_s: float | None = None
-    """When it was over; None: with its programs, or not yet."""
-
-    def explains(self, tracked: Tracked) -> bool:
-        """Whether it can be the cause of what happened to a job."""
-        hit = tracked.id == self.id or tracked.job == self.job or self.node in tracked.nodes
-        if self.until_s is None and self.programs and not any(p.alive for p in self.programs):
-            self.until_s = time.monotonic()
-        return hit and (self.until_s is None or self.until_s + SLACK_S >= tracked.alive_s)
-
-
-BY_CANCEL = frozenset({"CANCELLED"})
-BY_CRASH = frozenset({"FAILED", "COMPLETED", "NODE_FAIL", "BOOT_FAIL"})
-HARM = frozenset({"node", "keeper", "admin", "requeue", "slurm"})
-"""What may cost an allocation hosts, so that a client may replace it."""
 
 
 @dataclass
@@ -229,6 +145,8 @@ class World:
             process = subprocess.Popen(argv, cwd=job.folder, env=self.env, **files)
         program = Program(kind, job.name, process, log, time.monotonic() + PROGRAM_LIMIT_S)
         self.programs.append(program)
+        if kind != "kill" and job.differs:
+            self.deeds.append(Deed("resize", BY_RESIZE, job=job.name, programs=[program]))
         self.say(f"start {script.stem} with {job.size} hosts")
         return program
 
@@ -274,7 +192,8 @@ def meddle(world: World, kind: str, code: str) -> bool:
     job.size = 3 - job.size if kind == "resize" else job.size
     program = world.start(job, kind, code)
     programs = world.running(job.name) if kind == "resize" else [program]
-    world.deeds.append(Deed(kind, BY_CANCEL, job=job.name, programs=programs))
+    ends_as = BY_RESIZE if kind == "resize" else BY_CANCEL
+    world.deeds.append(Deed(kind, ends_as, job=job.name, programs=programs))
     return True
 
 

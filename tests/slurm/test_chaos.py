@@ -20,7 +20,8 @@ from milkweed.errors import MilkweedError
 from milkweed.job import SlurmJob, job_load
 from programs import Client
 from slurm import chaos
-from slurm.chaos import BY_CANCEL, WORDS, Declared, Deed, Program, Tracked, World
+from slurm.chaos import WORDS, World
+from slurm.deeds import BY_CANCEL, HARM, Declared, Deed, Program, Tracked
 from slurm.lab import Lab
 
 DURATION_S = float(os.environ.get("MILKWEED_CHAOS_S", "60"))
@@ -97,7 +98,7 @@ def check_losses(world: World) -> None:
 def check_end(world: World, tracked: Tracked) -> None:
     """Find who ended a job; a client replaces one only when it was harmed before."""
     deeds = [deed for deed in world.deeds if deed.explains(tracked)]
-    harmed = any(deed.kind in chaos.HARM for deed in deeds)
+    harmed = any(deed.kind in HARM for deed in deeds)
     kinds = [
         deed.kind
         for deed in deeds
@@ -308,8 +309,7 @@ def use_once_more(world: World) -> None:
     """With everything whole again, every job can be used."""
     for job in world.jobs:
         program = world.start(job, "last", chaos.USE, on_change="replace")
-        for kind in ("replace", "resize"):
-            world.deeds.append(Deed(kind, BY_CANCEL, job=job.name, programs=[program]))
+        world.deeds.append(Deed("replace", BY_CANCEL, job=job.name, programs=[program]))
         settle(world)
         if program.process.returncode != 0:
             world.blame(f"{job.name} cannot be used any more:\n{program.tail()}")
