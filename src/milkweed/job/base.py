@@ -107,14 +107,13 @@ class JobTrait(Declared):
         with recording.lock(file, held.record.apply_id if held else None) as place:
             checkpoint("lock")
             wish = recording.keeping(wish, place, held.apply_id if held else None)
-            plan, record = self._decide(wish, place, place)
+            plan, record = self._decide(wish, place)
             lifecycle.check_shown(shown, plan)
             try:
                 record, file = lifecycle.execute(plan, wish, record, place, leave=leave)
-                if (
-                    plan.action is Action.RENEW and shown is None
-                ):  # what else is to be done is done, too
-                    plan, record = self._decide(wish, place, place)
+                if plan.action is Action.RENEW and shown is None:
+                    # What else there is to do is not put off.
+                    plan, record = self._decide(wish, place)
                     record, file = lifecycle.execute(plan, wish, record, place, leave=leave)
             except MilkweedError:
                 if intent := lifecycle.find_intent(wish, place):
@@ -293,15 +292,15 @@ class JobTrait(Declared):
         wish = self._wish(keep=cached_path is not None)
         held = self._held
         file = recording.find(held.file, held.apply_id) if held else self._state_file(cached_path)
-        return self._decide(wish, file, None)[0]
+        return self._decide(wish, file, completes=False)[0]
 
     def _decide(
-        self, wish: lifecycle.Wish, file: StateFile | None, complete: StateFile | None
+        self, wish: lifecycle.Wish, file: StateFile | None, *, completes: bool = True
     ) -> tuple[Plan, Record | None]:
-        """The plan for what there is now, and its record; the answer to an intent is completed in a file."""
+        """The plan for what there is now, and its record; who carries it out `completes` an unanswered intent."""
         held = self._held
         known = (file.load() if file else None) or (held.record if held else None)
-        record, observed = observe(wish.backend_of(known), known, complete, wish)
+        record, observed = observe(wish.backend_of(known), known, file if completes else None, wish)
         seen = hooks.compare(self, observed, record)
         return lifecycle.plan_for(wish, seen, held=held is not None), record
 
